@@ -1,0 +1,55 @@
+# `make` alone lists the targets. Everything here also works in a fresh clone, as root and as an
+# ordinary user; what a target needs beyond Go it says, or gets.
+
+# A clone that belongs to another user must build too, and git refuses to describe that one.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# withpg runs a command with a PostgreSQL for tests: TEST_DATABASE_URL's, else a private one from the
+# machine's binaries (which it installs or downloads where there are none), else one in Docker.
+withpg := go run ./fixtures/testdb/withpg --
+# Two packages at once, four tests in each: tests wait for PostgreSQL more than they compute.
+gotest := go test -count=1 -p 2 -parallel 4
+tool := go tool -modfile=.ci/tools/go.mod
+
+# The packages that have benchmarks, and those whose tests do more under BILLING_PROOF=1.
+packages_with = $(sort $(dir $(shell grep -rlE --include='*_test.go' $(1) billing cmd fixtures ledger migrations reconcile 2>/dev/null)))
+benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
+proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race bench lint docker vulnerabilities tools proof
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
+		printf '  make %-16s %s\n' "$${line%%:*}" "$${line#*## }"; done
+
+build: ## the program, into bin/billing
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/billing ./cmd/billing
+
+demo: ## a whole month on this machine: a private PostgreSQL, a Stripe emulator, the real program
+	go run ./cmd/demo
+
+test: ## vet and all tests, against a real PostgreSQL; under eight minutes on two cores
+	go vet ./...
+	$(withpg) $(gotest) -timeout 8m ./...
+
+race: ## all tests with the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(withpg) $(gotest) -race -timeout 20m ./...
+
+bench: ## the benchmarks, once each
+	$(if $(benchmarks),$(withpg) go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 20m $(benchmarks),@echo no benchmarks)
+
+lint: ## golangci-lint, at the version that .ci/tools pins
+	$(tool) golangci-lint run ./...
+
+docker: ## the tests of the ledger with PostgreSQL in Docker, by testcontainers-go; installs what it needs as root
+	.ci/docker
+
+vulnerabilities: ## govulncheck, with a copy of the database that needs no network but the Go proxy
+	.ci/vulnerabilities
+
+tools: lint vulnerabilities docker ## what needs tools installed: lint, vulnerabilities, the Docker path
+
+proof: ## the long versions of the tests: crash matrix, simulation, mutants
+	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m $(proofs),@echo no proofs)

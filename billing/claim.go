@@ -1,0 +1,160 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/ledger"
+)
+
+// alreadyDone reports a period that was finished; it costs no call to Stripe.
+func (r *Runner) alreadyDone(ctx context.Context) (bool, error) {
+	run, err := ledger.ReadRun(ctx, r.pool, r.opts.Job, r.opts.Period)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && run.State == ledger.RunDone, err
+}
+
+// mayStart holds the period against what must be true before it is claimed.
+func (r *Runner) mayStart(ctx context.Context) error {
+	now, err := ledger.Now(ctx, r.pool)
+	if err != nil {
+		return err
+	}
+	if ends := r.opts.Period.End(r.opts.Location); now.Before(ends) && !r.opts.Early {
+		return &StoppedError{
+			Gate: "not_ended",
+			Msg:  fmt.Sprintf("period %s ends at %s, and it is %s", r.opts.Period, ends.Format(time.RFC3339), now.Format(time.RFC3339)),
+			Hint: "wait, or charge it now on purpose with --early",
+		}
+	}
+	if err := r.mustBeClosed(ctx); err != nil {
+		return err
+	}
+	return r.mustHaveInvoices(ctx)
+}
+
+func (r *Runner) mustBeClosed(ctx context.Context) error {
+	needed, err := ledger.NeedsClose(ctx, r.pool)
+	if err != nil || !needed || r.opts.Unclosed {
+		return err
+	}
+	_, err = ledger.ReadClose(ctx, r.pool, r.opts.Job, r.opts.Period)
+	if !errors.Is(err, ledger.ErrNotFound) {
+		return err
+	}
+	return &StoppedError{
+		Gate: "not_closed",
+		Msg:  fmt.Sprintf("period %s is not closed: nobody said that all its invoices are there", r.opts.Period),
+		Hint: fmt.Sprintf("billing close --period %s", r.opts.Period),
+	}
+}
+
+func (r *Runner) mustHaveInvoices(ctx context.Context) error {
+	if r.opts.AllowEmpty {
+		return nil
+	}
+	there, err := ledger.HasInvoices(ctx, r.pool, r.opts.Job, r.opts.Period)
+	if err != nil || there {
+		return err
+	}
+	return &StoppedError{
+		Gate: "nothing_billable",
+		Msg:  fmt.Sprintf("period %s has nothing to bill", r.opts.Period),
+		Hint: fmt.Sprintf("import its invoices (billing import invoices --period %s --file F), or confirm with --allow-empty", r.opts.Period),
+	}
+}
+
+// claim takes the period, waiting for another owner to finish or to go stale.
+// It reports true if the other finished it.
+func (r *Runner) claim(ctx context.Context) (done bool, err error) {
+	request := ledger.ClaimRequest{
+		Job: r.opts.Job, Period: r.opts.Period, RunID: newRunID(), Owner: r.opts.Owner, Build: r.opts.Build,
+		Lease: r.opts.Lease, Timeout: r.opts.Timeout, Early: r.opts.Early, Location: r.opts.Location,
+	}
+	until := time.Now().Add(r.opts.Wait)
+	for told := false; ; {
+		err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
+			r.run, err = ledger.TakeClaim(ctx, tx, request)
+			return err
+		})
+		if err == nil {
+			r.log.Info("claimed", "period", r.run.Period, "attempt", r.run.Attempt, "run_id", r.run.RunID)
+			return false, nil
+		}
+		held, busy := asHeld(err, request)
+		if !busy {
+			return false, err
+		}
+		if held.Holder.State == ledger.RunDone {
+			return true, nil
+		}
+		if time.Now().After(until) {
+			return false, held
+		}
+		if !told {
+			r.log.Info("waiting for another run", "period", r.opts.Period, "owner", held.Holder.Owner, "up_to", r.opts.Wait)
+			told = true
+		}
+		if err := sleep(ctx, min(time.Second, time.Until(until)+time.Millisecond)); err != nil {
+			return false, err
+		}
+	}
+}
+
+// asHeld tells a busy claim; one whose row a transaction holds is busy too.
+func asHeld(err error, request ledger.ClaimRequest) (*ledger.HeldError, bool) {
+	var held *ledger.HeldError
+	if errors.As(err, &held) {
+		return held, true
+	}
+	if ledger.IsLockTimeout(err) {
+		return &ledger.HeldError{Job: request.Job, Period: request.Period, Holder: ledger.Run{Owner: "a run that is recording it"}}, true
+	}
+	return nil, false
+}
+
+// patiently repeats a piece of database work while Postgres is away, for as long
+// as the lease: after that another host may own the period.
+func (r *Runner) patiently(ctx context.Context, doing string, do func(context.Context) error) error {
+	started := time.Now()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		if !ledger.IsUnreachable(err) || time.Since(started) > r.opts.Lease {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+		r.log.Warn("Postgres is away; trying again", "doing", doing, "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits, or returns why the context ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// jitter spreads a wait between three quarters and five quarters of d.
+func jitter(d time.Duration) time.Duration {
+	return d - d/4 + rand.N(d/2+1)
+}

@@ -1,0 +1,148 @@
+package billing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chargeonce/billing/ledger"
+)
+
+// StoppedError says that a limit, a guard or a gate stopped the run; a person
+// must look before it goes on (exit 3).
+type StoppedError struct {
+	// Gate names what stopped it, such as not_closed.
+	Gate string
+	Msg  string
+	Hint string
+}
+
+func (e *StoppedError) Error() string { return e.Msg }
+
+// ClockError says that Postgres's clock and Stripe's do not agree, so that no
+// window can be trusted (exit 78).
+type ClockError struct{ Postgres, Stripe time.Time }
+
+func (e *ClockError) Error() string {
+	return fmt.Sprintf("the clocks differ by %s: Postgres says %s, Stripe says %s; %s is allowed",
+		e.Postgres.Sub(e.Stripe).Abs().Round(time.Second), e.Postgres.UTC().Format(time.RFC3339),
+		e.Stripe.UTC().Format(time.RFC3339), maxClockDifference)
+}
+
+// AuthError says that Stripe refused the key in the middle of a run (exit 77).
+// The charges that it was for are still pending.
+type AuthError struct {
+	Status    int
+	RequestID string
+}
+
+func (e *AuthError) Error() string {
+	what := "refused the key"
+	if e.Status == 403 {
+		what = "says that the key may not do this"
+	}
+	return fmt.Sprintf("Stripe %s (HTTP %d, request %s); nothing is lost, every unsent charge is still pending", what, e.Status, e.RequestID)
+}
+
+// Hint says what to check.
+func (e *AuthError) Hint() string {
+	return "check STRIPE_SECRET_KEY: was it rolled, restricted or revoked? Then run again"
+}
+
+// OutageError says that Stripe could not be reached until the time ran out.
+type OutageError struct{ Reason string }
+
+func (e *OutageError) Error() string { return "Stripe could not be reached: " + e.Reason }
+
+// UnsettledError says that charges inside their window are still pending after
+// the run (exit 75).
+type UnsettledError struct {
+	Pending int64
+	Until   *time.Time
+}
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("%d charges are still pending: their outcome is not known yet", e.Pending)
+}
+
+// Hint says what to do.
+func (e *UnsettledError) Hint() string {
+	if e.Until == nil {
+		return "run the same command again"
+	}
+	return "run the same command again before " + e.Until.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+// PersonError says that the period needs somebody, and for what (exit 4).
+type PersonError struct {
+	Msg  string
+	Hint string
+}
+
+func (e *PersonError) Error() string { return e.Msg }
+
+// Verdict is what the ledger of a period means after a command: nil when
+// nobody is needed. It looks at nothing else, so that the same ledger always
+// gives the same exit code.
+func Verdict(period ledger.Period, s ledger.Summary) error {
+	inside := s.Count(ledger.ChargePending) - s.Expired
+	switch {
+	case inside > 0:
+		return &UnsettledError{Pending: inside, Until: s.NextWindowEnds}
+	case s.Expired > 0:
+		return &PersonError{
+			fmt.Sprintf("%d charges are pending and past their window: they were left alone", s.Expired),
+			"they need the reconciler, which looks for their payments at Stripe; see docs/runbook.md",
+		}
+	case s.Unrecorded > 0:
+		return &PersonError{
+			fmt.Sprintf("%d invoices of %s are not in the ledger: they came after it was recorded", s.Unrecorded, period),
+			fmt.Sprintf("billing reopen --period %s --why \"late invoices\" && billing run --period %s", period, period),
+		}
+	case s.Changed > 0:
+		return &PersonError{
+			fmt.Sprintf("%d invoices of %s have another amount or currency than was recorded", s.Changed, period),
+			"the recorded amount is what was charged; put the difference on the next period",
+		}
+	}
+	return needs(period, s)
+}
+
+func needs(period ledger.Period, s ledger.Summary) error {
+	unusable := int64(0)
+	for _, sum := range s.Sums {
+		if sum.State == ledger.ChargeSkipped && isUnusable(sum.Reason) {
+			unusable += sum.Count
+		}
+	}
+	for _, need := range []struct {
+		n    int64
+		what string
+	}{
+		{s.Count(ledger.ChargeReview), "need review"},
+		{s.FindingsToAct, "findings are open"},
+		{s.Count(ledger.ChargeRejected), "were rejected by Stripe: their data must be mended"},
+		{s.Count(ledger.ChargeHeld), "are held"},
+		{unusable, "were skipped because their invoice can't be used"},
+	} {
+		if need.n > 0 {
+			return &PersonError{fmt.Sprintf("%d charges of %s: %s", need.n, period, need.what),
+				fmt.Sprintf("billing status --period %s", period)}
+		}
+	}
+	return nil
+}
+
+// isUnusable reports skip reasons that are mistakes in the data, which nobody
+// would notice if the month ended with 0.
+func isUnusable(reason string) bool {
+	return reason == SkipBadAccountID || reason == SkipBadAmount || reason == SkipBadCurrency
+}
+
+func sortSums(sums []ledger.StateSum) {
+	order := func(s ledger.ChargeState) int { return slices.Index(ledger.ChargeStates, s) }
+	slices.SortFunc(sums, func(a, b ledger.StateSum) int {
+		return cmp.Or(cmp.Compare(order(a.State), order(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Currency, b.Currency))
+	})
+}

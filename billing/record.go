@@ -1,0 +1,210 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+const (
+	// maxClockDifference is how far Postgres's clock and Stripe's may be apart.
+	maxClockDifference = 2 * time.Minute
+	// maxUnknownKeys bounds what a look remembers of payments that the ledger
+	// does not know: with so many, one more tells nothing new.
+	maxUnknownKeys = 10_000
+)
+
+// look is one complete reading of Stripe, from the horizon on, for payments of
+// this job and period that the ledger has no recorded charge for.
+type look struct {
+	// startedAt is Postgres's time before the first page was asked for.
+	startedAt time.Time
+	pages     int
+	// unknown maps billing keys to the PaymentIntent that carries them.
+	unknown map[string]string
+}
+
+// windowOpensAt is when the window of what is recorded after this look opens: a
+// request that left before the look may have been on its way for that long.
+func (l *look) windowOpensAt() time.Time { return l.startedAt.Add(-ledger.RequestLife) }
+
+// look reads the list of PaymentIntents to its last page. A page that fails ends
+// it: half a look proves nothing.
+func (r *Runner) look(ctx context.Context) (*look, error) {
+	now, err := ledger.Now(ctx, r.pool)
+	if err != nil {
+		return nil, err
+	}
+	l := &look{startedAt: now, unknown: map[string]string{}}
+	accounts, err := ledger.StripeAccounts(ctx, r.pool, r.run.Job, r.run.Period)
+	if err != nil {
+		return nil, err
+	}
+	for _, account := range accounts {
+		err := r.finder.List(ctx, gateway.ListQuery{
+			StripeAccount: account,
+			CreatedFrom:   r.run.Horizon(),
+			EachPage: func(page []gateway.PaymentIntent, meta gateway.Meta) error {
+				return r.lookAt(ctx, l, page, meta)
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("look for payments of %s at Stripe: %w", r.run.Period, err)
+		}
+	}
+	r.log.Info("looked at Stripe", "period", r.run.Period, "from", r.run.Horizon().UTC(), "pages", l.pages, "unknown", len(l.unknown))
+	return l, nil
+}
+
+func (r *Runner) lookAt(ctx context.Context, l *look, page []gateway.PaymentIntent, meta gateway.Meta) error {
+	l.pages++
+	r.alive()
+	if err := r.checkClock(ctx, meta.Date); err != nil {
+		return err
+	}
+	ours := map[string]string{}
+	for _, pi := range page {
+		if pi.Livemode != r.opts.Livemode {
+			return fmt.Errorf("PaymentIntent %s is of the other mode than the key", pi.ID)
+		}
+		if pi.Job == string(r.run.Job) && pi.Period == string(r.run.Period) && pi.BillingKey != "" {
+			ours[pi.BillingKey] = pi.ID
+		}
+	}
+	if len(ours) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(ours))
+	for key := range ours {
+		keys = append(keys, key)
+	}
+	known, err := ledger.KnownKeys(ctx, r.pool, keys)
+	if err != nil {
+		return err
+	}
+	for key, id := range ours {
+		// A skipped charge was never sent, so a payment for it is as unknown as
+		// one without a charge.
+		if state, ok := known[key]; (!ok || state == ledger.ChargeSkipped) && len(l.unknown) < maxUnknownKeys {
+			l.unknown[key] = id
+		}
+	}
+	return nil
+}
+
+// checkClock compares Postgres's clock with Stripe's Date header, read just now.
+func (r *Runner) checkClock(ctx context.Context, stripe time.Time) error {
+	if stripe.IsZero() {
+		return nil
+	}
+	now, err := ledger.Now(ctx, r.pool)
+	if err != nil {
+		return err
+	}
+	if now.Sub(stripe).Abs() > maxClockDifference {
+		return &ClockError{Postgres: now, Stripe: stripe}
+	}
+	return nil
+}
+
+// somethingToRecord reports whether any billable row has no charge, or would be
+// decided otherwise than it was when it was skipped.
+func (r *Runner) somethingToRecord(ctx context.Context) (bool, error) {
+	d := decider{job: r.run.Job, period: r.run.Period}
+	err := ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) error {
+		return ledger.EachUnrecorded(ctx, tx, r.run.Job, r.run.Period, func(rows []ledger.Billable) error {
+			for i := range rows {
+				if !rows[i].Skipped {
+					return errEnough
+				}
+				if dec, _ := d.decide(&rows[i]); dec.Reason != rows[i].SkippedFor {
+					return errEnough
+				}
+			}
+			return nil
+		})
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
+
+// record looks at Stripe and then, in one transaction, decides and records every
+// billable row that has no charge yet. If anything speaks against it nothing is
+// recorded, and no window has opened.
+func (r *Runner) record(ctx context.Context) error {
+	l, err := r.look(ctx)
+	if err != nil {
+		return err
+	}
+	// The record transaction holds the claim's row, so the heartbeat would only
+	// wait for it; it is renewed as its last statement.
+	r.heart.pause()
+	defer r.heart.resume()
+	var recorded int64
+	err = ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
+		recorded, err = r.recordIn(ctx, tx, l)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record period %s: %w", r.run.Period, err)
+	}
+	r.recorded += recorded
+	r.log.Info("recorded", "period", r.run.Period, "charges", recorded, "window_ends", l.windowOpensAt().Add(ledger.Window).UTC())
+	return nil
+}
+
+func (r *Runner) recordIn(ctx context.Context, tx pgx.Tx, l *look) (int64, error) {
+	if err := ledger.BoundIdle(ctx, tx, r.opts.Lease); err != nil {
+		return 0, err
+	}
+	if err := r.run.Lock(ctx, tx); err != nil {
+		return 0, err
+	}
+	staging, err := ledger.NewStaging(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	p := newPlanner(r.run.Job, r.run.Period)
+	var decided []ledger.Decision
+	err = ledger.EachUnrecorded(ctx, tx, r.run.Job, r.run.Period, func(rows []ledger.Billable) error {
+		decided = decided[:0]
+		for i := range rows {
+			dec, err := p.add(&rows[i])
+			if err != nil {
+				return err
+			}
+			if id, there := l.unknown[dec.BillingKey]; there {
+				return olderThanStripe(r.run.Period, rows[i].AccountID, id, len(l.unknown))
+			}
+			decided = append(decided, dec)
+		}
+		r.opts.Progress(Progress{Phase: "record", Done: p.rows})
+		return staging.Add(ctx, rows, decided)
+	})
+	if err != nil {
+		return 0, err
+	}
+	recorded, err := staging.Record(ctx, r.run, l.windowOpensAt())
+	if err != nil {
+		return 0, err
+	}
+	return recorded, r.run.Heartbeat(ctx, tx)
+}
+
+func olderThanStripe(period ledger.Period, account, paymentIntent string, n int) error {
+	return &StoppedError{
+		Gate: "ledger_older_than_stripe",
+		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for account %s): "+
+			"the ledger is older than Stripe, after a restored backup or with a second environment on the same account",
+			period, n, paymentIntent, account),
+		Hint: "bring the ledger up to what Stripe shows first (billing reconcile --rebuild); nothing was recorded or sent",
+	}
+}

@@ -1,0 +1,170 @@
+package billing
+
+import (
+	"context"
+	"time"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+const (
+	// answerGroup and answerDelay bound a group of answers that is written in
+	// one transaction: many commits a second would cost more than the sends.
+	answerGroup = 250
+	answerDelay = 40 * time.Millisecond
+	// recordPatience is how long a group of answers is kept while Postgres is
+	// away. Answers are evidence: they are worth waiting for.
+	recordPatience = 2 * time.Minute
+)
+
+// received is one answer on its way to the ledger, or a request to flush.
+type received struct {
+	answer  ledger.Answer
+	stripe  time.Time // Stripe's Date, zero if there was none
+	arrived time.Time
+	flushed chan<- struct{}
+}
+
+// recorder writes answers in groups. It goes on after the run was stopped or
+// its claim was lost, until its channel is closed.
+type recorder struct {
+	r     *Runner
+	in    chan received
+	done  chan struct{}
+	onErr func(error)
+}
+
+func newRecorder(r *Runner, onErr func(error)) *recorder {
+	return &recorder{r: r, in: make(chan received, 2*answerGroup), done: make(chan struct{}), onErr: onErr}
+}
+
+// flush returns when everything that was handed in before is written.
+func (rec *recorder) flush() {
+	flushed := make(chan struct{})
+	rec.in <- received{flushed: flushed}
+	<-flushed
+}
+
+func (rec *recorder) close() {
+	close(rec.in)
+	<-rec.done
+}
+
+func (rec *recorder) loop(ctx context.Context) {
+	defer close(rec.done)
+	var group []received
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case next, open := <-rec.in:
+			if !open {
+				rec.write(ctx, group)
+				return
+			}
+			if next.flushed != nil {
+				rec.write(ctx, group)
+				group = group[:0]
+				close(next.flushed)
+				continue
+			}
+			if group = append(group, next); len(group) == 1 {
+				timer.Reset(answerDelay)
+			}
+			if len(group) < answerGroup {
+				continue
+			}
+		case <-timer.C:
+		}
+		rec.write(ctx, group)
+		group = group[:0]
+	}
+}
+
+func (rec *recorder) write(ctx context.Context, group []received) {
+	if len(group) == 0 {
+		return
+	}
+	answers := make([]ledger.Answer, len(group))
+	for i, g := range group {
+		answers[i] = g.answer
+	}
+	recorded, err := rec.persist(ctx, answers)
+	if err != nil {
+		rec.r.log.Error("answers could not be recorded; the next run finds them out again", "answers", len(answers), "error", err)
+		rec.onErr(err)
+	}
+	for _, n := range recorded.Settled {
+		rec.r.settled.Add(n)
+	}
+	rec.r.alive()
+	rec.compareClocks(recorded.Now, group)
+}
+
+// persist writes a group and repeats it while Postgres is away. A commit whose
+// answer was lost is repeated too: the second time no row is pending any more.
+func (rec *recorder) persist(ctx context.Context, answers []ledger.Answer) (ledger.Recorded, error) {
+	started := time.Now()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		recorded, err := ledger.RecordAnswers(ctx, rec.r.pool, rec.r.run, answers)
+		if err == nil || !ledger.IsUnreachable(err) || time.Since(started) > recordPatience {
+			return recorded, err
+		}
+		rec.r.log.Warn("Postgres is away; answers are kept", "answers", len(answers), "error", err)
+		if sleep(ctx, wait) != nil {
+			return recorded, err
+		}
+	}
+}
+
+// compareClocks holds Postgres's time against the Date of the newest answer of
+// the group. A clock that jumped would move every window.
+func (rec *recorder) compareClocks(now time.Time, group []received) {
+	newest := group[len(group)-1]
+	if newest.stripe.IsZero() || now.IsZero() {
+		return
+	}
+	then := now.Add(-time.Since(newest.arrived))
+	if then.Sub(newest.stripe).Abs() > maxClockDifference {
+		rec.onErr(&ClockError{Postgres: then, Stripe: newest.stripe})
+	}
+}
+
+// evidence turns the gateway's answer into the ledger's words.
+func evidence(p ledger.Permit, a gateway.Answer) ledger.Answer {
+	out := ledger.Answer{
+		AccountID: p.AccountID, BillingKey: p.BillingKey, Try: p.Try, Reason: a.Reason, RequestID: a.RequestID,
+		NotExecuted: a.NotExecuted, NotSent: a.NotSent, ServerError: a.ServerError,
+		Wait: waitAfter(p, a),
+	}
+	switch a.Verdict {
+	case gateway.VerdictKnown:
+		out.State, out.PaymentIntent, out.StripeStatus = a.State, a.PaymentIntent, a.StripeStatus
+		out.DeclineCode, out.AdviceCode = a.DeclineCode, a.AdviceCode
+		out.RefundedMinor, out.Disputed = a.AmountRefundedMinor, a.Disputed
+	case gateway.VerdictRefused:
+		out.State = ledger.ChargeRejected
+	}
+	return out
+}
+
+// waitAfter is how long a charge rests after an answer that proves nothing.
+func waitAfter(p ledger.Permit, a gateway.Answer) time.Duration {
+	switch {
+	case a.Reason == gateway.ReasonNotPermitted:
+		// The stored request is not the one that was claimed: a person must look.
+		return time.Hour
+	case a.NotSent, a.Verdict == gateway.VerdictKnown:
+		return 0
+	case a.HTTPStatus >= 500 && a.Replayed:
+		// A stored 5xx is replayed for a day: asking again tells nothing.
+		return time.Hour
+	case a.Reason == gateway.ReasonIdempotency:
+		// The key was used with other parameters: only a look-up can tell.
+		return time.Hour
+	case a.HTTPStatus == 429:
+		return jitter(2 * time.Second)
+	}
+	return jitter(time.Second << min(p.Sends-1, 5))
+}

@@ -1,0 +1,319 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+// Defaults of a run.
+const (
+	DefaultRate        = 25 // sends a second: Stripe's own default for one endpoint
+	DefaultLease       = 2 * time.Minute
+	DefaultWait        = 15 * time.Minute // longer than the lease, so that a dead owner is outlived
+	DefaultTimeout     = 20 * time.Hour
+	DefaultSendsPerRun = 6
+)
+
+// Options is everything that a run depends on besides the ledger and Stripe.
+type Options struct {
+	Job      ledger.Job
+	Period   ledger.Period
+	Location *time.Location
+	Owner    string
+	Build    string
+	// Livemode is the key's mode, in which every payment must be.
+	Livemode bool
+	// Early lets a period be run that has not ended, Unclosed one that is not
+	// closed, AllowEmpty one without anything to bill.
+	Early, Unclosed, AllowEmpty bool
+	// Rate is sends a second, 0 unlimited. Concurrency is sends in flight, 0
+	// follows the latency.
+	Rate        float64
+	Concurrency int
+	// Lease, Wait and Timeout are those of the claim.
+	Lease, Wait, Timeout time.Duration
+	// SendsPerRun bounds how often this run sends one charge.
+	SendsPerRun int
+	// Identify makes sure that the key belongs to the ledger's Stripe account.
+	// It is asked before anything is claimed.
+	Identify func(context.Context) error
+	// Settle looks at what is past its window; nil leaves it alone.
+	Settle func(context.Context, ledger.Run) (settled, renewed int64, err error)
+	// ExitCode tells the code of an error, for the attempt's history.
+	ExitCode func(error) int
+	// Progress is told how the work gets on.
+	Progress func(Progress)
+}
+
+// Progress is one step of a long piece of work.
+type Progress struct {
+	Phase       string // look, record, charge
+	Done, Total int64
+	Rate        float64 // a second
+}
+
+// Result is what a run came to.
+type Result struct {
+	Run         ledger.Run
+	Summary     ledger.Summary
+	Findings    []ledger.Finding
+	AlreadyDone bool
+	Recorded    int64
+	Sent        int64
+	Settled     int64
+	Renewed     int64
+	Warnings    []string
+}
+
+// Runner runs one period of one job.
+type Runner struct {
+	pool    *pgxpool.Pool
+	charger *gateway.Charger
+	finder  *gateway.Finder
+	log     *slog.Logger
+	opts    Options
+
+	run      ledger.Run
+	heart    *heart
+	recorded int64
+	renewed  int64
+	sent     atomic.Int64
+	settled  atomic.Int64
+	total    int64
+	measured float64 // sends a second, of the last batch
+}
+
+// NewRunner wires a run.
+func NewRunner(pool *pgxpool.Pool, client *gateway.Client, log *slog.Logger, opts Options) *Runner {
+	if opts.Progress == nil {
+		opts.Progress = func(Progress) {}
+	}
+	return &Runner{pool: pool, charger: client.Charger(), finder: client.Finder(), log: log, opts: opts}
+}
+
+// maxRounds bounds how often one run starts over because invoices arrived while
+// it worked.
+const maxRounds = 10
+
+var (
+	errMore    = errors.New("invoices arrived while the period was charged")
+	errTimeout = fmt.Errorf("the run's time ran out: %w", context.DeadlineExceeded)
+)
+
+// Run works on the period until it is done, or says why it can't be. Running it
+// again is always safe. The error is nil only if the period is done and nobody
+// is needed.
+func (r *Runner) Run(ctx context.Context) (Result, error) {
+	if done, err := r.alreadyDone(ctx); done || err != nil {
+		return r.result(ctx, done, err)
+	}
+	if err := r.mayStart(ctx); err != nil {
+		return r.result(ctx, false, err)
+	}
+	if err := r.opts.Identify(ctx); err != nil {
+		return r.result(ctx, false, err)
+	}
+	done, err := r.claim(ctx)
+	if done || err != nil {
+		return r.result(ctx, done, err)
+	}
+	err = r.work(ctx)
+	return r.result(ctx, false, err)
+}
+
+// work does everything that needs the claim, and gives it up at the end.
+func (r *Runner) work(ctx context.Context) error {
+	owned, lose := context.WithCancelCause(ctx)
+	owned, cancel := context.WithTimeoutCause(owned, r.opts.Timeout, errTimeout)
+	defer cancel()
+	r.heart = &heart{pool: r.pool, run: r.run, lease: r.opts.Lease, log: r.log}
+	beating := sync.WaitGroup{}
+	beating.Go(func() { r.heart.beat(owned, lose) })
+	err := r.rounds(owned)
+	if cause := context.Cause(owned); err != nil && cause != nil {
+		err = cause
+	}
+	lose(nil)
+	beating.Wait()
+	if errors.Is(err, ledger.ErrClaimLost) {
+		return err
+	}
+	// What remains must be written also after an interruption.
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancelLast()
+	if finishErr := r.giveUp(last, err); finishErr != nil {
+		return finishErr
+	}
+	return err
+}
+
+// rounds records and charges until finish finds nothing more to do.
+func (r *Runner) rounds(ctx context.Context) error {
+	for range maxRounds {
+		if err := r.recordIfNeeded(ctx); err != nil {
+			return err
+		}
+		if r.opts.Settle != nil {
+			settled, renewed, err := r.opts.Settle(ctx, r.run)
+			r.settled.Add(settled)
+			r.renewed += renewed
+			if err != nil {
+				return err
+			}
+		}
+		if err := r.charge(ctx); err != nil {
+			return err
+		}
+		if err := r.finish(ctx); !errors.Is(err, errMore) {
+			return err
+		}
+	}
+	return errMore
+}
+
+func (r *Runner) recordIfNeeded(ctx context.Context) error {
+	needed, err := r.somethingToRecord(ctx)
+	if err != nil || !needed {
+		return err
+	}
+	return r.record(ctx)
+}
+
+// finish waits for live leases, compares what is billable with what is recorded
+// once more, and gives the claim up: done only if nothing is pending.
+func (r *Runner) finish(ctx context.Context) error {
+	if err := r.outliveLeases(ctx); err != nil {
+		return err
+	}
+	return ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
+		if err := r.run.Lock(ctx, tx); err != nil {
+			return err
+		}
+		s, err := ledger.Summarize(ctx, tx, r.run.Job, r.run.Period)
+		if err != nil {
+			return err
+		}
+		if s.Unrecorded > 0 {
+			return errMore
+		}
+		state := ledger.RunDone
+		if s.Count(ledger.ChargePending) > 0 {
+			state = ledger.RunFailed
+		}
+		return r.end(ctx, tx, state, Verdict(r.run.Period, s))
+	})
+}
+
+// giveUp ends an attempt that could not finish, so that the next start need not
+// wait for the lease. If the work did finish, there is nothing left to give up.
+func (r *Runner) giveUp(ctx context.Context, cause error) error {
+	if cause == nil {
+		return nil
+	}
+	err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error { return r.end(ctx, tx, ledger.RunFailed, cause) })
+	if errors.Is(err, ledger.ErrClaimLost) || ledger.IsUnreachable(err) {
+		return nil
+	}
+	return err
+}
+
+func (r *Runner) end(ctx context.Context, tx pgx.Tx, state ledger.RunState, cause error) error {
+	return r.run.Finish(ctx, tx, state, ledger.Outcome{
+		ExitCode: r.opts.ExitCode(cause), Recorded: r.recorded, Sent: r.sent.Load(), Settled: r.settled.Load(), Renewed: r.renewed,
+	})
+}
+
+// outliveLeases waits for rows that another process has under way: after a
+// takeover the old owner's sends may still be answered.
+func (r *Runner) outliveLeases(ctx context.Context) error {
+	for {
+		q, err := ledger.ReadQueue(ctx, r.pool, r.run, r.opts.SendsPerRun)
+		if err != nil || q.Leased == 0 {
+			return err
+		}
+		r.alive()
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// result reads the ledger after the work: the exit code depends on it alone,
+// unless something more urgent went wrong.
+func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Result, error) {
+	res := Result{
+		Run: r.run, AlreadyDone: alreadyDone, Recorded: r.recorded,
+		Sent: r.sent.Load(), Settled: r.settled.Load(), Renewed: r.renewed,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+	defer cancel()
+	readErr := ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
+		if run, err := ledger.ReadRun(ctx, tx, r.opts.Job, r.opts.Period); err == nil {
+			res.Run = run
+		}
+		if res.Summary, err = ledger.Summarize(ctx, tx, r.opts.Job, r.opts.Period); err != nil {
+			return err
+		}
+		if res.Findings, err = ledger.OpenFindings(ctx, tx, r.opts.Job, r.opts.Period); err != nil {
+			return err
+		}
+		earlier, err := ledger.EarlierOpen(ctx, tx, r.opts.Job, r.opts.Period)
+		for _, p := range earlier {
+			res.Warnings = append(res.Warnings, fmt.Sprintf("period %s has invoices and no done run: billing run --period %s", p, p))
+		}
+		return err
+	})
+	switch {
+	case err != nil && !errors.Is(err, errTimeout):
+		return res, err
+	case readErr != nil:
+		return res, readErr
+	}
+	return res, Verdict(r.opts.Period, res.Summary)
+}
+
+func (r *Runner) alive() {
+	if r.heart != nil {
+		r.heart.alive()
+	}
+}
+
+// permit is how long a claimed row may be sent: never longer than the lease, so
+// that a run that lost its claim has nothing left to send.
+func (r *Runner) permit() time.Duration { return min(ledger.PermitLife, r.opts.Lease) }
+
+func (r *Runner) countSend() {
+	n := r.sent.Add(1)
+	r.opts.Progress(Progress{Phase: "charge", Done: n, Total: r.total})
+}
+
+// speed remembers what the last batch came to.
+func (r *Runner) speed(n int64, took time.Duration) {
+	if n > 0 && took > 0 {
+		r.measured = float64(n) / took.Seconds()
+	}
+}
+
+// recoverSend turns a panic over one charge into a bug report that stops the
+// run; the charge stays pending.
+func (r *Runner) recoverSend(account string, halt context.CancelCauseFunc) {
+	if p := recover(); p != nil {
+		halt(fmt.Errorf("a bug while account %s was charged: %v\n%s", account, p, debug.Stack()))
+	}
+}
+
+// newRunID names this process's work on the period.
+func newRunID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -1,0 +1,89 @@
+package billing
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/chargeonce/billing/billing/gateway"
+)
+
+const (
+	// firstRefusals in a row from the start look like a wrong address, account
+	// or customer list.
+	firstRefusals = 20
+	// refusalSpan and refusalShare: so many refusals among the last sends do too.
+	refusalSpan  = 400
+	refusalShare = 20 // 5 %
+	// outageAfter unknown answers in a row mean that Stripe or the way to it is
+	// down; then one charge at a time is tried, with growing pauses.
+	outageAfter = 20
+)
+
+// trouble watches the answers of a run for what is not the matter of one
+// account.
+type trouble struct {
+	mu       sync.Mutex
+	sends    int
+	refused  int
+	recent   [refusalSpan]bool
+	unknown  int // in a row
+	lastSeen string
+}
+
+// observe returns the error that must stop the run, if the answer is one too
+// many.
+func (t *trouble) observe(a gateway.Answer) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.Verdict == gateway.VerdictStop {
+		if a.Reason == gateway.ReasonWrongMode {
+			return &gateway.ConfigError{Setting: "STRIPE_SECRET_KEY", Problem: "the key is of the other mode than the customers of this ledger"}
+		}
+		return &AuthError{Status: a.HTTPStatus, RequestID: a.RequestID}
+	}
+	if a.NotSent && a.Reason == gateway.ReasonPermitExpired {
+		return nil
+	}
+	if a.Verdict == gateway.VerdictUnknown || a.Verdict == gateway.VerdictNotSent {
+		t.unknown++
+		t.lastSeen = a.Reason
+		return nil
+	}
+	t.unknown = 0
+	return t.countRefusal(a.Verdict == gateway.VerdictRefused, a.Reason)
+}
+
+func (t *trouble) countRefusal(refused bool, reason string) error {
+	slot := t.sends % refusalSpan
+	if t.recent[slot] {
+		t.refused--
+	}
+	t.recent[slot] = refused
+	t.sends++
+	if !refused {
+		return nil
+	}
+	t.refused++
+	if t.sends == t.refused && t.sends >= firstRefusals || t.sends >= refusalSpan && t.refused >= refusalShare {
+		return &StoppedError{
+			Gate: "refusals",
+			Msg:  fmt.Sprintf("Stripe refused %d of the last %d charges, the last one as %q: that looks like a wrong account, address or customer list", t.refused, min(t.sends, refusalSpan), reason),
+			Hint: "check STRIPE_SECRET_KEY, STRIPE_API_BASE and the customer ids; refused charges are rejected and listed by billing status",
+		}
+	}
+	return nil
+}
+
+// outage reports whether Stripe seems to be down, and by what sign.
+func (t *trouble) outage() (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastSeen, t.unknown >= outageAfter
+}
+
+// forget starts the count anew: nothing is left to try.
+func (t *trouble) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unknown = 0
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/chargeonce/billing/billing"
+	"github.com/chargeonce/billing/ledger"
+)
+
+const statusHelp = `Shows where a period stands and what to type next; without --period, the last
+twelve periods.
+
+Example:
+   billing status
+   billing status --period 2026-10
+
+It is a report: it exits 0 if it could read, whatever it shows. With --json the
+outcome says what a run would end with: done, needs_person, unknown (outcomes are
+not known yet), busy (a run is at work), or open (not run to its end).
+
+Exit codes: 0 shown   64 usage   69 Postgres unreachable   78 configuration`
+
+// shownPeriods is how many periods the list has.
+const shownPeriods = 12
+
+func (a *app) statusCommand(code *int) *cli.Command {
+	return a.command(code, &cli.Command{
+		Name: "status", Usage: "show where the month stands and what to type next", Description: statusHelp,
+		Flags: []cli.Flag{periodFlag()},
+	}, status)
+}
+
+func status(ctx context.Context, a *app, c *cli.Context) (*result, error) {
+	job, err := jobOf(c)
+	if err != nil {
+		return nil, err
+	}
+	var period ledger.Period
+	if c.String("period") != "" {
+		if period, err = periodOf(c); err != nil {
+			return nil, err
+		}
+	}
+	pool, err := openLedger(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	out := &result{Job: string(job), Period: string(period)}
+	if period == "" {
+		return out, ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return statusOfAll(ctx, a, tx, job, out) })
+	}
+	s := standing{job: job, period: period}
+	if err := ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return s.read(ctx, tx) }); err != nil {
+		return out, err
+	}
+	s.fill(out)
+	return out, a.emit(s.text(a))
+}
+
+// lineJSON is one period in --json.
+type lineJSON struct {
+	Period        string           `json:"period"`
+	State         string           `json:"state"` // of its run, empty if it was never run
+	Attempt       int              `json:"attempt"`
+	Owner         string           `json:"owner"`
+	Closed        bool             `json:"closed"`
+	Charges       map[string]int64 `json:"charges"` // by state
+	FindingsToAct int64            `json:"findings_to_act"`
+}
+
+func statusOfAll(ctx context.Context, a *app, tx pgx.Tx, job ledger.Job, out *result) error {
+	list, err := ledger.ReadPeriods(ctx, tx, job, shownPeriods)
+	if err != nil {
+		return err
+	}
+	details := []lineJSON{}
+	t := a.newTable(table.Row{"period", "run", "attempt", "closed", "charges", "findings"}, 3, 6)
+	for _, p := range list {
+		line := lineJSON{Period: string(p.Period), State: string(p.State), Attempt: p.Attempt, Owner: p.Owner, Closed: p.Closed,
+			Charges: map[string]int64{}, FindingsToAct: p.FindingsToAct}
+		var counts []string
+		for _, state := range ledger.ChargeStates {
+			if n := p.Charges[state]; n > 0 {
+				line.Charges[string(state)] = n
+				counts = append(counts, fmt.Sprintf("%d %s", n, state))
+			}
+		}
+		details = append(details, line)
+		t.AppendRow(table.Row{line.Period, runStateText(p.State, p.Live), p.Attempt, yes(p.Closed), orNone(strings.Join(counts, ", ")), p.FindingsToAct})
+	}
+	out.Details = details
+	if len(list) == 0 {
+		return a.emit(fmt.Sprintf("%s has no periods yet\nnext: billing import accounts --file F\n", job))
+	}
+	return a.emit(t.Render() + "\nnext: billing status --period " + string(list[0].Period) + "\n")
+}
+
+func runStateText(state ledger.RunState, live bool) string {
+	switch {
+	case state == "":
+		return "never run"
+	case state == ledger.RunClaimed && live:
+		return "at work"
+	case state == ledger.RunClaimed:
+		return "gone silent"
+	}
+	return string(state)
+}
+
+// standing is where one period stands, read from one snapshot.
+type standing struct {
+	job        ledger.Job
+	period     ledger.Period
+	now        time.Time
+	run        *ledger.Run // nil if it was never run
+	needsClose bool
+	closed     *ledger.PeriodClose // nil while it is open
+	summary    ledger.Summary
+	findings   []ledger.Finding
+	events     []ledger.PeriodEvent
+}
+
+func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
+	if s.now, err = ledger.Now(ctx, q); err != nil {
+		return err
+	}
+	switch run, err := ledger.ReadRun(ctx, q, s.job, s.period); {
+	case err == nil:
+		s.run = &run
+	case !errors.Is(err, ledger.ErrNotFound):
+		return err
+	}
+	if s.needsClose, err = ledger.NeedsClose(ctx, q); err != nil {
+		return err
+	}
+	if s.closed, err = closeOf(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	if s.summary, err = ledger.Summarize(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	if s.findings, err = ledger.OpenFindings(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	s.events, err = ledger.ReadPeriodEvents(ctx, q, s.job, s.period)
+	return err
+}
+
+// live reports whether a run is at work.
+func (s *standing) live() bool {
+	return s.run != nil && s.run.State == ledger.RunClaimed && !s.run.StaleAt.Before(s.now)
+}
+
+func (s *standing) done() bool { return s.run != nil && s.run.State == ledger.RunDone }
+
+// empty reports whether there is nothing to bill and nothing was.
+func (s *standing) empty() bool { return s.summary.Unrecorded == 0 && len(s.summary.Sums) == 0 }
+
+// pending counts those inside their window and those past it.
+func (s *standing) pending() (inside, past int64) {
+	return s.summary.Count(ledger.ChargePending) - s.summary.Expired, s.summary.Expired
+}
+
+// outcome is what a run of the period would end with, as things stand.
+func (s *standing) outcome() string {
+	if s.live() {
+		return "busy"
+	}
+	if s.run == nil || !s.done() && s.summary.Unrecorded > 0 {
+		return "open"
+	}
+	if err := billing.Verdict(s.period, s.summary); err != nil {
+		return classify(err).outcome
+	}
+	if !s.done() {
+		return "open"
+	}
+	return "done"
+}
+
+// next is what to type, one command a line.
+func (s *standing) next() []string {
+	run := fmt.Sprintf("billing run --period %s", s.period)
+	switch {
+	case s.live():
+		return []string{fmt.Sprintf("nothing: it goes on by itself; look again with billing status --period %s", s.period)}
+	case s.done() && s.summary.Unrecorded > 0:
+		return []string{fmt.Sprintf("billing reopen --period %s --why \"late invoice\"", s.period), run}
+	case s.done() && s.outcome() == "needs_person":
+		return []string{
+			fmt.Sprintf("billing export charges --period %s --output charges.csv   (lists them)", s.period),
+			fmt.Sprintf("billing show --period %s --account A   (one charge's history)", s.period),
+		}
+	case s.done():
+		return []string{"nothing"}
+	case s.empty() && s.run == nil && s.needsClose:
+		return []string{fmt.Sprintf("billing import invoices --period %s --file F", s.period)}
+	case s.needsClose && s.closed == nil:
+		return []string{fmt.Sprintf("billing close --period %s", s.period), fmt.Sprintf("billing preview --period %s", s.period), run}
+	case s.run == nil:
+		return []string{fmt.Sprintf("billing preview --period %s", s.period), run}
+	}
+	return []string{run}
+}
+
+// statusJSON is what a period's status adds to --json.
+type statusJSON struct {
+	Closed        *closeJSON `json:"closed"`
+	NeedsClose    bool       `json:"needs_close"`
+	PendingInside int64      `json:"pending_inside_window"`
+	PendingPast   int64      `json:"pending_past_window"`
+	WindowEndsAt  string     `json:"first_window_ends_at,omitempty"`
+	Unrecorded    int64      `json:"unrecorded"`
+	Changed       int64      `json:"changed"`
+	FindingsToAct int64      `json:"findings_to_act"`
+	HeartbeatAt   string     `json:"heartbeat_at,omitempty"`
+	FinishedAt    string     `json:"finished_at,omitempty"`
+	Next          []string   `json:"next"`
+}
+
+func (s *standing) fill(out *result) {
+	out.Outcome = s.outcome()
+	out.addSums(s.summary.Sums)
+	out.addFindings(s.findings)
+	inside, past := s.pending()
+	details := statusJSON{
+		Closed: closeToJSON(s.closed), NeedsClose: s.needsClose, PendingInside: inside, PendingPast: past,
+		WindowEndsAt: rfc3339(s.summary.NextWindowEnds), Unrecorded: s.summary.Unrecorded, Changed: s.summary.Changed,
+		FindingsToAct: s.summary.FindingsToAct, Next: s.next(),
+	}
+	if s.run != nil {
+		out.addRun(*s.run)
+		details.HeartbeatAt, details.FinishedAt = rfc3339(&s.run.HeartbeatAt), rfc3339(s.run.FinishedAt)
+	}
+	out.Details = details
+}

@@ -1,0 +1,18 @@
+package main
+
+import "github.com/urfave/cli/v2"
+
+// commands lists every command, in the order of a first month.
+func (a *app) commands(code *int) []*cli.Command {
+	return []*cli.Command{
+		a.migrateCommand(code),
+		a.importCommand(code),
+		a.closeCommand(code),
+		a.previewCommand(code),
+		a.runCommand(code),
+		a.statusCommand(code),
+		a.showCommand(code),
+		a.exportCommand(code),
+		a.reopenCommand(code),
+	}
+}

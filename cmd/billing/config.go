@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/chargeonce/billing/ledger"
+)
+
+// secret reads a setting that must not stand in ps: from the environment, or
+// from the file that NAME_FILE names. Several names may mean the same setting;
+// two that differ are refused, because nobody could say which counts.
+func secret(names ...string) (string, error) {
+	value, from := "", ""
+	for _, name := range names {
+		v, err := secretOf(name)
+		if err != nil {
+			return "", err
+		}
+		if v == "" {
+			continue
+		}
+		if value != "" && v != value {
+			return "", configError{fmt.Errorf("%s and %s are both set and differ", from, name), "set one of them"}
+		}
+		value, from = v, name
+	}
+	return value, nil
+}
+
+func secretOf(name string) (string, error) {
+	value, file := strings.TrimSpace(os.Getenv(name)), os.Getenv(name+"_FILE")
+	if file == "" {
+		return value, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", configError{fmt.Errorf("%s_FILE: %w", name, err), "check the path and its rights"}
+	}
+	// An editor leaves a newline at the end; no secret has one.
+	if v := strings.TrimSpace(string(text)); value == "" || value == v {
+		return v, nil
+	}
+	return "", configError{fmt.Errorf("%s and %s_FILE are both set and differ", name, name), "set one of them"}
+}
+
+// jobOf reads --job.
+func jobOf(c *cli.Context) (ledger.Job, error) {
+	job, err := ledger.ParseJob(c.String("job"))
+	if err != nil {
+		return "", usageError{err}
+	}
+	return job, nil
+}
+
+func periodFlag() cli.Flag {
+	return &cli.StringFlag{Name: "period", Usage: "the month that the money is for, such as 2026-10", EnvVars: []string{"BILLING_PERIOD"}}
+}
+
+// periodOf reads --period where it must be given.
+func periodOf(c *cli.Context) (ledger.Period, error) {
+	text := c.String("period")
+	if text == "" {
+		return "", usagef("--period is missing: type the month, such as --period 2026-10")
+	}
+	period, err := ledger.ParsePeriod(text)
+	if err != nil {
+		return "", usageError{err}
+	}
+	return period, nil
+}
+
+func zoneFlag() cli.Flag {
+	return &cli.StringFlag{Name: "timezone", Usage: "where months begin and end", Value: "UTC", EnvVars: []string{"BILLING_TIMEZONE"}}
+}
+
+func zoneOf(c *cli.Context) (*time.Location, error) {
+	loc, err := time.LoadLocation(c.String("timezone"))
+	if err != nil || c.String("timezone") == "Local" {
+		return nil, configError{fmt.Errorf("BILLING_TIMEZONE %q is not a time zone", c.String("timezone")), "use a name such as UTC or Europe/Berlin"}
+	}
+	return loc, nil
+}
+
+func whyFlag() cli.Flag {
+	return &cli.StringFlag{Name: "why", Usage: "the reason, kept with the change"}
+}
+
+func byFlag() cli.Flag {
+	return &cli.StringFlag{Name: "by", Usage: "who says so", DefaultText: "your login name", EnvVars: []string{"BILLING_BY"}}
+}
+
+// personOf is who does something, for the history.
+func personOf(c *cli.Context) string {
+	if by := strings.TrimSpace(c.String("by")); by != "" {
+		return by
+	}
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+// ownerOf names this process for people: host and process id.
+func ownerOf() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s, process %d", host, os.Getpid())
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chargeonce/billing/fixtures/stripeemu"
+)
+
+// Killed at ten random moments and run to the end, the month is what one clean
+// run leaves.
+func TestKilledTenTimesTheMonthIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	o := newOffice(t)
+	o.imports(october, customers(400))
+	for range 10 {
+		p := o.start("run", "--period", october, "--rate", "400")
+		until := o.emu.Posts() + rnd.IntN(40)
+		eventually(t, "the run sends, or ends", func() bool {
+			select {
+			case <-p.done:
+				return true
+			default:
+				return o.emu.Posts() > until
+			}
+		})
+		p.kill()
+	}
+	o.month(0)
+	if got := o.states(october)["succeeded"]; got != 400 {
+		t.Errorf("%d of 400 succeeded", got)
+	}
+	o.mustBeWhole()
+}
+
+// An owner that is frozen past its lease and taken over sends nothing after it
+// wakes, its finish matches no row, and an answer that it already had counts.
+func TestAFrozenOwnerRecordsItsAnswerAndSendsNothing(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(50))
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Skip: 9, Times: 1})
+	owner := o.start("run", "--period", october, "--concurrency", "1", "--json")
+	eventually(t, "the tenth answer is held", func() bool { return o.emu.Held() == 1 })
+	held := ""
+	for _, r := range o.emu.Requests() {
+		if r.Method == "POST" && r.Status == 0 {
+			held = r.Account
+		}
+	}
+	owner.signal(syscall.SIGSTOP)
+	// Whoever asks again for that charge learns nothing, so that only the frozen
+	// owner knows.
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Method: "POST", Account: held})
+	o.emu.Release()
+	o.month(75)
+	if got := o.state(held); got != "pending" {
+		t.Fatalf("the charge is %s before its answer was recorded", got)
+	}
+	attempt, posts := one[int](o, `SELECT attempt FROM billing.job_runs`), o.emu.Posts()
+	finished := one[string](o, `SELECT finished_at::text FROM billing.job_runs`)
+
+	owner.signal(syscall.SIGCONT)
+	r := owner.wait()
+	if r.code != 75 {
+		t.Errorf("the old owner: want exit 75\n%s", r)
+	}
+	if got := o.emu.Posts() - posts; got != 0 {
+		t.Errorf("the old owner sent %d POSTs after it was taken over", got)
+	}
+	if got := o.state(held); got != "succeeded" {
+		t.Errorf("the charge is %s although its owner had the answer", got)
+	}
+	if one[int](o, `SELECT attempt FROM billing.job_runs`) != attempt || one[string](o, `SELECT finished_at::text FROM billing.job_runs`) != finished {
+		t.Error("the old owner changed the claim of the new one")
+	}
+	if got := one[string](o, `SELECT result FROM billing.job_run_attempts WHERE attempt = 1`); got != "taken_over" {
+		t.Errorf("attempt 1 is kept as %s", got)
+	}
+	o.month(0)
+	o.mustBeWhole()
+}
+
+// A process that stands still between its claim of rows and their sends, for
+// longer than the permit, does not send them; they are given back.
+func TestAProcessFrozenBeforeItsSendsDoesNotSendThem(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(40))
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Skip: 2, Times: 1})
+	owner := o.start("run", "--period", october, "--concurrency", "1")
+	eventually(t, "rows are claimed and an answer is held", func() bool { return o.emu.Held() == 1 })
+	owner.signal(syscall.SIGSTOP)
+	o.advance(25 * time.Hour)
+	posts := o.emu.Posts()
+	o.month(4) // takes over: everything left is past its window
+	owner.signal(syscall.SIGCONT)
+	o.emu.Release()
+	owner.wait()
+	if got := o.emu.Posts() - posts; got != 0 {
+		t.Errorf("%d POSTs left after the window", got)
+	}
+	if sends := one[int](o, `SELECT sum(sends) FROM billing.charges WHERE state <> 'pending'`); sends != 3 {
+		t.Errorf("%d sends counted for settled charges, 3 POSTs were answered", sends)
+	}
+	o.mustBeWhole()
+}

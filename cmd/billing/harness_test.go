@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chargeonce/billing/fixtures/stripeemu"
+	"github.com/chargeonce/billing/fixtures/testdb"
+)
+
+// program is the built billing; every test runs it as a user would.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "billing-test-")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "billing")
+	code := 1
+	if err := build(program); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func build(to string, flags ...string) error {
+	args := append([]string{"build", "-buildvcs=false", "-o", to}, flags...)
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build billing: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// office is one company's installation: a database of its own, a Stripe of its
+// own, and the built program between them.
+type office struct {
+	t   testing.TB
+	db  *testdb.DB
+	emu *stripeemu.Server
+	env map[string]string
+}
+
+const october = "2026-10"
+
+// newOffice opens one whose clocks stand at five past midnight on 1 November.
+func newOffice(t testing.TB, cfg ...stripeemu.Config) *office {
+	t.Helper()
+	c := stripeemu.Config{AnyCustomer: true}
+	if len(cfg) > 0 {
+		c = cfg[0]
+	}
+	o := &office{t: t, db: testdb.New(t), emu: stripeemu.New(c)}
+	url, err := o.emu.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.emu.Close)
+	o.env = map[string]string{
+		"DATABASE_URL": o.db.URL, "STRIPE_SECRET_KEY": "sk_test_emulator", "STRIPE_API_BASE": url,
+		"BILLING_YES": "true", "BILLING_RATE": "0", "BILLING_LEASE": "2s", "BILLING_BY": "tester",
+	}
+	o.setNow(time.Date(2026, 11, 1, 0, 5, 0, 0, time.UTC))
+	return o
+}
+
+// setNow moves Postgres's clock and Stripe's to the same moment.
+func (o *office) setNow(now time.Time) {
+	o.t.Helper()
+	ahead := time.Until(now)
+	o.db.SetOffset(ahead)
+	o.emu.SetOffset(ahead)
+}
+
+// advance moves both clocks on.
+func (o *office) advance(d time.Duration) {
+	o.t.Helper()
+	o.db.SetOffset(o.db.Offset() + d)
+	o.emu.SetOffset(o.emu.Offset() + d)
+}
+
+// customer is one line of both files.
+type customer struct {
+	id, customer, card, amount, currency string
+}
+
+// customers makes n ordinary ones, a0001 and on, who pay 10.01, 10.02 … usd.
+func customers(n int) []customer {
+	list := make([]customer, n)
+	for i := range list {
+		list[i] = customer{
+			id: fmt.Sprintf("a%04d", i+1), customer: fmt.Sprintf("cus_%04d", i+1), card: fmt.Sprintf("pm_card_visa_%04d", i+1),
+			amount: fmt.Sprintf("%d.%02d", 10+(i+1)/100, (i+1)%100), currency: "usd",
+		}
+	}
+	return list
+}
+
+// imports brings accounts and invoices in through the program and closes the
+// period.
+func (o *office) imports(period string, list []customer) {
+	o.t.Helper()
+	o.must(0, "import", "accounts", "--file", o.file("accounts.csv", accountsCSV(list)))
+	o.must(0, "import", "invoices", "--period", period, "--file", o.file("invoices.csv", invoicesCSV(list)))
+}
+
+func accountsCSV(list []customer) string {
+	b := strings.Builder{}
+	b.WriteString("account_id,stripe_customer,payment_method,currency\n")
+	for _, c := range list {
+		fmt.Fprintf(&b, "%q,%s,%s,%s\n", c.id, c.customer, c.card, c.currency)
+	}
+	return b.String()
+}
+
+func invoicesCSV(list []customer) string {
+	b := strings.Builder{}
+	b.WriteString("account_id,amount,currency\n")
+	for _, c := range list {
+		fmt.Fprintf(&b, "%q,%s,%s\n", c.id, c.amount, c.currency)
+	}
+	return b.String()
+}
+
+func (o *office) file(name, text string) string {
+	o.t.Helper()
+	path := filepath.Join(o.t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	return path
+}
+
+// outcome is what a command left.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+func (r outcome) String() string {
+	return fmt.Sprintf("exit %d\n--- stdout\n%s\n--- stderr\n%s", r.code, r.stdout, r.stderr)
+}
+
+// json reads what --json printed.
+func (r outcome) json(t testing.TB) result {
+	t.Helper()
+	var res result
+	if err := json.Unmarshal([]byte(r.stdout), &res); err != nil {
+		t.Fatalf("stdout is no JSON: %v\n%s", err, r)
+	}
+	return res
+}
+
+// run runs the program to its end.
+func (o *office) run(args ...string) outcome {
+	o.t.Helper()
+	return o.start(args...).wait()
+}
+
+// must runs the program and wants an exit code.
+func (o *office) must(code int, args ...string) outcome {
+	o.t.Helper()
+	r := o.run(args...)
+	if r.code != code {
+		o.t.Fatalf("billing %s: want exit %d\n%s", strings.Join(args, " "), code, r)
+	}
+	return r
+}
+
+// month runs October and wants an exit code.
+func (o *office) month(code int, args ...string) outcome {
+	o.t.Helper()
+	return o.must(code, append([]string{"run", "--period", october}, args...)...)
+}
+
+// process is a running program.
+type process struct {
+	t              testing.TB
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	done           chan struct{}
+}
+
+func (o *office) start(args ...string) *process {
+	o.t.Helper()
+	return o.startProgram(program, args...)
+}
+
+func (o *office) startProgram(path string, args ...string) *process {
+	o.t.Helper()
+	p := &process{t: o.t, cmd: exec.Command(path, args...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
+	for name, value := range o.env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	if err := p.cmd.Start(); err != nil {
+		o.t.Fatal(err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.done) }()
+	o.t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.done })
+	return p
+}
+
+func (p *process) wait() outcome {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(3 * time.Minute):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		<-p.done
+		p.t.Fatalf("billing %v hangs\n%s", p.cmd.Args[1:], p.stderr.String())
+	}
+	return outcome{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("signal %v: %v", sig, err)
+	}
+}
+
+// kill is what the kernel does when memory runs out.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// eventually waits for something that another process does.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it never happened: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// one reads one value from the database.
+func one[T any](o *office, sql string, args ...any) T {
+	o.t.Helper()
+	var v T
+	if err := o.db.Pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
+		o.t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+func (o *office) exec(sql string, args ...any) {
+	o.t.Helper()
+	if _, err := o.db.Pool.Exec(context.Background(), sql, args...); err != nil {
+		o.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// states counts the charges of a period by state.
+func (o *office) states(period string) map[string]int {
+	o.t.Helper()
+	rows, err := o.db.Pool.Query(context.Background(), `SELECT state, count(*) FROM billing.charges WHERE period = $1 GROUP BY 1`, period)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer rows.Close()
+	out := map[string]int{}
+	for rows.Next() {
+		var state string
+		var n int
+		if err := rows.Scan(&state, &n); err != nil {
+			o.t.Fatal(err)
+		}
+		out[state] = n
+	}
+	if rows.Err() != nil {
+		o.t.Fatal(rows.Err())
+	}
+	return out
+}
+
+// state is one charge's.
+func (o *office) state(account string) string {
+	o.t.Helper()
+	return one[string](o, `SELECT state FROM billing.charges WHERE account_id = $1`, account)
+}
+
+// ledgerText is every row of the ledger that a command could have changed, to be
+// compared before and after.
+func (o *office) ledgerText() string {
+	o.t.Helper()
+	return one[string](o, `SELECT coalesce(string_agg(t, E'\n' ORDER BY t), '') FROM (
+		SELECT 'charge ' || c::text AS t FROM billing.charges c
+		UNION ALL SELECT 'event ' || e::text FROM billing.charge_events e
+		UNION ALL SELECT 'run ' || r::text FROM billing.job_runs r
+		UNION ALL SELECT 'attempt ' || a::text FROM billing.job_run_attempts a
+		UNION ALL SELECT 'finding ' || f::text FROM billing.findings f) x`)
+}
+
+// mustBeWhole asks the questions that have one answer after every history: one
+// payment a debt, sums equal on both sides, everything in the history.
+func (o *office) mustBeWhole() {
+	o.t.Helper()
+	type debt struct {
+		state, currency string
+		minor           int64
+	}
+	debts := map[string]debt{}
+	rows, err := o.db.Pool.Query(context.Background(), `SELECT billing_key, state, currency, coalesce(amount_minor, 0) FROM billing.charges`)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for rows.Next() {
+		var key string
+		var d debt
+		if err := rows.Scan(&key, &d.state, &d.currency, &d.minor); err != nil {
+			o.t.Fatal(err)
+		}
+		debts[key] = d
+	}
+	if rows.Close(); rows.Err() != nil {
+		o.t.Fatal(rows.Err())
+	}
+	live := map[string]int{}
+	for _, pi := range o.emu.PaymentIntents() {
+		key := pi.Metadata["billing_key"]
+		d, known := debts[key]
+		if !pi.Live() {
+			continue
+		}
+		live[key]++
+		switch {
+		case !known:
+			o.t.Errorf("payment %s for %s is in no ledger", pi.ID, key)
+		case live[key] > 1:
+			o.t.Errorf("%s was paid %d times", key, live[key])
+		case pi.Amount != d.minor || pi.Currency != d.currency:
+			o.t.Errorf("%s: paid %d %s, owed %d %s", key, pi.Amount, pi.Currency, d.minor, d.currency)
+		}
+	}
+	for key, d := range debts {
+		if d.state == "succeeded" && live[key] != 1 {
+			o.t.Errorf("%s is succeeded in the ledger and has %d payments", key, live[key])
+		}
+	}
+	if n := one[int](o, `SELECT count(*) FROM billing.charges c WHERE state NOT IN ('pending', 'skipped')
+		AND NOT EXISTS (SELECT FROM billing.charge_events e WHERE e.id = c.last_event AND e.to_state = c.state)`); n > 0 {
+		o.t.Errorf("%d charges moved without an event", n)
+	}
+}

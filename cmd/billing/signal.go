@@ -1,0 +1,28 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// interrupted is why a context ended when somebody sent a signal.
+type interrupted struct{ sig syscall.Signal }
+
+func (e interrupted) Error() string { return "stopped by " + e.sig.String() }
+
+// withSignals ends the context at the first SIGINT or SIGTERM, so that no new
+// send starts and answers in flight are recorded. A second one exits at once.
+func withSignals(parent context.Context, exit func(int)) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		first := (<-signals).(syscall.Signal)
+		cancel(interrupted{first})
+		second := (<-signals).(syscall.Signal)
+		exit(128 + int(second))
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/chargeonce/billing/ledger"
+)
+
+// maxShownFindings bounds the table for people; --json has up to a thousand.
+const maxShownFindings = 20
+
+// text is a period's status for people.
+func (s *standing) text(a *app) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s\n\n", s.period, s.job)
+	b.WriteString(keyValues(
+		[2]string{"run", s.runText()},
+		[2]string{"closed", s.closedText()},
+		[2]string{"reopened", s.reopenedText()},
+		[2]string{"pending", s.pendingText()},
+		[2]string{"invoices", s.invoicesText()},
+		[2]string{"findings", s.findingsText()},
+	))
+	if len(s.summary.Sums) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", a.sumsTable(s.summary.Sums))
+	}
+	s.addFindings(&b, a)
+	b.WriteString("\n")
+	for i, step := range s.next() {
+		prefix := "      "
+		if i == 0 {
+			prefix = "next: "
+		}
+		b.WriteString(prefix + step + "\n")
+	}
+	return b.String()
+}
+
+func (s *standing) runText() string {
+	if s.run == nil {
+		return "never"
+	}
+	attempt := fmt.Sprintf("attempt %d by %s", s.run.Attempt, clean(s.run.Owner))
+	heartbeat := s.now.Sub(s.run.HeartbeatAt).Round(time.Second)
+	switch {
+	case s.live():
+		return fmt.Sprintf("at work: %s, alive %s ago", attempt, max(heartbeat, 0))
+	case s.run.State == ledger.RunClaimed:
+		return fmt.Sprintf("gone silent: %s, last sign of life %s ago; the next run takes over", attempt, heartbeat)
+	}
+	return fmt.Sprintf("%s: %s, ended %s", s.run.State, attempt, timeText(s.run.FinishedAt))
+}
+
+func (s *standing) closedText() string {
+	switch {
+	case s.closed != nil:
+		return fmt.Sprintf("%s by %s: %s", timeText(&s.closed.ClosedAt), clean(s.closed.ClosedBy), closeText(*s.closed))
+	case s.needsClose:
+		return "no: nobody said that all invoices are there"
+	}
+	return "not needed: billing.billable reads tables of your own"
+}
+
+// reopenedText is the last time that somebody reopened the period.
+func (s *standing) reopenedText() (text string) {
+	for _, e := range s.events {
+		if e.Action == "reopen" {
+			text = fmt.Sprintf("%s by %s: %s", timeText(&e.At), clean(e.Person), clean(e.Why))
+		}
+	}
+	return text
+}
+
+func (s *standing) pendingText() string {
+	inside, past := s.pending()
+	var parts []string
+	if inside > 0 {
+		parts = append(parts, fmt.Sprintf("%d inside the window, which ends at %s", inside, timeText(s.summary.NextWindowEnds)))
+	}
+	if past > 0 {
+		parts = append(parts, fmt.Sprintf("%d past the window: never sent again before a look at Stripe", past))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (s *standing) invoicesText() string {
+	var parts []string
+	switch n := s.summary.Unrecorded; {
+	case n > 0 && s.done():
+		parts = append(parts, plural(n, "is", "are")+" not in the ledger: they came after the period was done")
+	case n > 0:
+		parts = append(parts, plural(n, "is", "are")+" not in the ledger yet")
+	}
+	if n := s.summary.Changed; n > 0 {
+		parts = append(parts, plural(n, "differs", "differ")+" from what was recorded and charged")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (s *standing) findingsText() string {
+	if s.summary.FindingsToAct == 0 {
+		return ""
+	}
+	return plural(s.summary.FindingsToAct, "needs a person", "need a person")
+}
+
+func (s *standing) addFindings(b *strings.Builder, a *app) {
+	if len(s.findings) == 0 {
+		return
+	}
+	t := a.newTable(table.Row{"finding", "kind", "severity", "account", "payment", "expected", "seen"}, 1)
+	for _, f := range s.findings[:min(len(s.findings), maxShownFindings)] {
+		t.AppendRow(table.Row{f.ID, f.Kind, string(f.Severity), clean(f.AccountID), f.PaymentIntent, clean(f.Expected), clean(f.Seen)})
+	}
+	fmt.Fprintf(b, "\n%s\n", t.Render())
+	if more := len(s.findings) - maxShownFindings; more > 0 {
+		fmt.Fprintf(b, "and %d more; billing status --period %s --json has them\n", more, s.period)
+	}
+}

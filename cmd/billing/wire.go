@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+// databaseURL finds Postgres. An empty URL is fine: the PG* variables count.
+func databaseURL(c *cli.Context) (string, error) {
+	if c.IsSet("database-url") && c.String("database-url") != os.Getenv("DATABASE_URL") {
+		return c.String("database-url"), nil
+	}
+	url, err := secret("DATABASE_URL")
+	if err != nil {
+		return "", err
+	}
+	if url == "" && os.Getenv("PGHOST") == "" && os.Getenv("PGSERVICE") == "" && os.Getenv("PGDATABASE") == "" {
+		return "", configError{errors.New("no database is configured"), "set DATABASE_URL, such as postgres://billing@db.internal:5432/app"}
+	}
+	return url, nil
+}
+
+// openLedger connects to Postgres and checks that its schema fits this program.
+func openLedger(ctx context.Context, c *cli.Context) (*pgxpool.Pool, error) {
+	url, err := databaseURL(c)
+	if err != nil {
+		return nil, err
+	}
+	return ledger.Open(ctx, url)
+}
+
+// stripeKey reads the secret key, by either of its usual names.
+func stripeKey() (string, error) {
+	key, err := secret("STRIPE_SECRET_KEY", "STRIPE_API_KEY")
+	if err != nil {
+		return "", err
+	}
+	if key == "" {
+		return "", configError{errors.New("no Stripe key is configured"), "set STRIPE_SECRET_KEY or STRIPE_SECRET_KEY_FILE"}
+	}
+	return key, nil
+}
+
+// openGateway makes the client of Stripe. Nothing is sent yet.
+func openGateway(a *app, maxConns int, readRate float64) (*gateway.Client, error) {
+	key, err := stripeKey()
+	if err != nil {
+		return nil, err
+	}
+	return gateway.New(gateway.Config{
+		SecretKey: key,
+		APIBase:   strings.TrimSpace(os.Getenv("STRIPE_API_BASE")),
+		Live:      os.Getenv("BILLING_LIVE") == "true",
+		MaxConns:  maxConns,
+		ReadRate:  readRate,
+		Logger:    a.log,
+	})
+}
+
+// pinIdentity asks Stripe whose key it is and compares with the account that the
+// ledger belongs to, before anything else is asked or sent.
+func pinIdentity(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client) (ledger.Identity, error) {
+	seen, err := client.Finder().Account(ctx)
+	if err != nil {
+		return ledger.Identity{}, fmt.Errorf("ask Stripe whose key this is: %w", err)
+	}
+	id := ledger.Identity{AccountID: seen.AccountID, Livemode: seen.Livemode, PinnedBy: ownerOf()}
+	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error { return ledger.PinIdentity(ctx, tx, id) })
+	return id, err
+}

@@ -1,0 +1,297 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/fixtures/stripeemu"
+	"github.com/chargeonce/billing/fixtures/world"
+)
+
+// options are the demo's flags.
+type options struct {
+	billing   string
+	rate      int
+	killAfter int
+	keep      bool
+}
+
+// run is the whole demo. It returns 0 only if everybody was charged once, all
+// sides agree, and a further run sent nothing.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.billing, "billing", "", "`path` of a built program; default: build it from this checkout")
+	flags.IntVar(&o.rate, "rate", 150, "requests a second to Stripe")
+	flags.IntVar(&o.killAfter, "kill-after", 400, "kill the first run at its n-th charge")
+	flags.BoolVar(&o.keep, "keep", false, "leave Postgres and the emulator running at the end, until Ctrl-C")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 64
+	}
+	colourFor(stdout)
+	began := time.Now()
+	equal, err := play(ctx, o, stdout)
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+		return 1
+	case !equal:
+		fmt.Fprintf(stdout, "\n%s after %s\n", bad("The sides differ"), took(began))
+		return 1
+	}
+	fmt.Fprintf(stdout, "\n%s, in %s.\n", good("Everybody was charged once and all sides agree"), took(began))
+	return 0
+}
+
+// demo is one run of the show.
+type demo struct {
+	options
+	out     io.Writer
+	world   world.World
+	stripe  *stripeemu.Server
+	wire    *tripwire
+	program *program
+	db      *pgx.Conn
+}
+
+// play sets the stage, runs the month and compares.
+func play(ctx context.Context, o options, out io.Writer) (equal bool, err error) {
+	d := &demo{options: o, out: out, world: world.Small(), wire: &tripwire{}}
+	dir, err := os.MkdirTemp("", "billing-demo-")
+	if err != nil {
+		return false, fmt.Errorf("make a directory for the demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	began := time.Now()
+	pg, err := startPostgres(ctx, out)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, pg.stop()) }()
+	d.say("Postgres: %s, %s", pg.about, took(began))
+
+	began = time.Now()
+	if d.stripe, err = startStripe(d.world, d.wire); err != nil {
+		return false, err
+	}
+	defer d.stripe.Close()
+	d.say("Stripe: an emulator at %s that knows %d customers, %s", d.stripe.URL(), len(d.world.Customers()), took(began))
+
+	if err := d.prepareProgram(ctx, dir, pg.url); err != nil {
+		return false, err
+	}
+	if d.db, err = pgx.Connect(ctx, pg.url); err != nil {
+		return false, fmt.Errorf("connect to the ledger: %w", err)
+	}
+	defer func() { err = errors.Join(err, d.db.Close(context.WithoutCancel(ctx))) }()
+
+	if err := d.month(ctx); err != nil {
+		return false, err
+	}
+	equal, err = d.compare(ctx)
+	if err == nil && o.keep {
+		d.wait(ctx, pg.url)
+	}
+	return equal, err
+}
+
+// prepareProgram builds the program unless one is named, and writes its files.
+func (d *demo) prepareProgram(ctx context.Context, dir, databaseURL string) (err error) {
+	began := time.Now()
+	path := d.billing
+	if path == "" {
+		if path, err = build(ctx, dir); err != nil {
+			return err
+		}
+		d.say("Program: go build ./cmd/billing, %s", took(began))
+	} else if path, err = filepath.Abs(path); err != nil {
+		return fmt.Errorf("find the program: %w", err)
+	}
+	for name, content := range map[string][]byte{
+		"accounts.csv": d.world.AccountsCSV(),
+		"invoices.csv": d.world.InvoicesCSV(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return fmt.Errorf("write the company's files: %w", err)
+		}
+	}
+	d.program = &program{path: path, dir: dir, out: d.out, env: append(childEnv(),
+		"DATABASE_URL="+databaseURL,
+		"STRIPE_SECRET_KEY="+stripeemu.DefaultKey,
+		"STRIPE_API_BASE="+d.stripe.URL(),
+	)}
+	return nil
+}
+
+// month runs the commands of a month: files in, a preview, a run that is killed
+// in the middle, a run that finishes it, and one more that must do nothing.
+func (d *demo) month(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"migrate"},
+		{"import", "accounts", "--file", "accounts.csv"},
+		{"import", "invoices", "--period", world.Period, "--file", "invoices.csv"},
+		{"preview", "--period", world.Period},
+	} {
+		if err := d.program.mustRun(ctx, args...); err != nil {
+			return err
+		}
+	}
+	report := misbehave(d.stripe)
+	if err := d.killedRun(ctx); err != nil {
+		return err
+	}
+	code, err := d.finishingRuns(ctx)
+	if err != nil {
+		return err
+	}
+	d.note("on the way: " + report())
+	return d.idleRun(ctx, code)
+}
+
+// runArgs is the command that cron types each month.
+func (d *demo) runArgs() []string {
+	return []string{"run", "--period", world.Period, "--yes", "--lease", "2s", "--rate", fmt.Sprint(d.rate)}
+}
+
+// killedRun starts the month and kills it with SIGKILL at the n-th charge that
+// Stripe has worked on, before the program gets to know.
+func (d *demo) killedRun(ctx context.Context) error {
+	tripped := make(chan struct{})
+	d.wire.set(d.killAfter, func() { close(tripped) })
+	c, err := d.program.start(ctx, d.runArgs()...)
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	killed := make(chan error, 1)
+	go func() {
+		select {
+		case <-tripped:
+			killed <- c.kill()
+		case <-ended:
+			killed <- nil
+		}
+	}()
+	code, err := c.wait()
+	close(ended)
+	if err := errors.Join(err, <-killed, ctx.Err()); err != nil {
+		return err
+	}
+	if code != -1 {
+		return fmt.Errorf("the first run ended with exit code %d before its charge number %d, at which it was to be killed", code, d.killAfter)
+	}
+	var known int
+	const sqlKnown = `SELECT count(*) FROM billing.report_charges WHERE state IN ('succeeded', 'processing')`
+	if err := d.db.QueryRow(ctx, sqlKnown).Scan(&known); err != nil {
+		return fmt.Errorf("read the ledger: %w", err)
+	}
+	d.note(fmt.Sprintf("killed in the middle: Stripe has %d payments, the ledger knows of %d", len(payments(d.stripe)), known))
+	return nil
+}
+
+// exitAgain is the exit code that says: outcomes are still unknown, run again.
+const exitAgain = 75
+
+// finishingRuns runs the month until the program says that running it again
+// would change nothing, and returns the exit code.
+func (d *demo) finishingRuns(ctx context.Context) (code int, err error) {
+	const most = 5
+	for range most {
+		code, err = d.program.run(ctx, d.runArgs()...)
+		if err != nil || code != exitAgain {
+			return code, err
+		}
+	}
+	d.note(fmt.Sprintf("still not finished after %d runs", most))
+	return code, nil
+}
+
+// idleRun runs the finished month once more: no charge may leave, and the exit
+// code must be the same.
+func (d *demo) idleRun(ctx context.Context, want int) error {
+	before := d.stripe.Posts()
+	code, err := d.program.run(ctx, d.runArgs()...)
+	if err != nil {
+		return err
+	}
+	if sent := d.stripe.Posts() - before; sent != 0 || code != want {
+		return fmt.Errorf("the run of a finished month sent %d charges and exited %d; want none, and %d as before", sent, code, want)
+	}
+	d.note("nothing was sent, and the exit code is the same")
+	return nil
+}
+
+// wait keeps the stage up for a look around.
+func (d *demo) wait(ctx context.Context, databaseURL string) {
+	d.say("\nLeft running until Ctrl-C. To look around in another terminal:\n"+
+		"  export DATABASE_URL='%s'\n  export STRIPE_SECRET_KEY=%s STRIPE_API_BASE=%s",
+		databaseURL, stripeemu.DefaultKey, d.stripe.URL())
+	<-ctx.Done()
+}
+
+// compare prints the table of all witnesses and says whether they agree.
+func (d *demo) compare(ctx context.Context) (equal bool, err error) {
+	w := witnesses{hand: byHand(), stripe: stripeSide(d.stripe)}
+	if w.invoices, err = read(ctx, d.db, sqlInvoiceSums); err != nil {
+		return false, err
+	}
+	if w.ledger, err = read(ctx, d.db, sqlLedgerSums); err != nil {
+		return false, err
+	}
+	d.say("")
+	equal = w.print(d.out)
+	once, err := d.compareKeys(ctx)
+	return equal && once, err
+}
+
+// compareKeys holds the ledger's paid charges against Stripe's payments one by
+// one: each has exactly one, and there are no others.
+func (d *demo) compareKeys(ctx context.Context) (once bool, err error) {
+	const sqlPaid = `
+		SELECT billing_key FROM billing.report_charges
+		WHERE period = $1 AND state IN ('succeeded', 'processing')`
+	rows, err := d.db.Query(ctx, sqlPaid, world.Period)
+	if err != nil {
+		return false, fmt.Errorf("read the paid charges: %w", err)
+	}
+	paid, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return false, fmt.Errorf("read the paid charges: %w", err)
+	}
+	found := payments(d.stripe)
+	once = len(found) == len(paid)
+	for _, key := range paid {
+		once = once && found[key] == 1
+	}
+	verdict := good("yes")
+	if !once {
+		verdict = bad("NO")
+	}
+	d.say("one payment per billing key: %s (%d payments at Stripe for %d paid charges, after %d POSTs)",
+		verdict, len(found), len(paid), d.stripe.Posts())
+	return once, nil
+}
+
+// note says something about the command above it.
+func (d *demo) note(text string) {
+	d.say("  %s", aside(text))
+}
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.out, format+"\n", args...)
+}

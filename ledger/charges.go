@@ -1,0 +1,171 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// Window is how long a try may be sent after its window opened. Stripe
+	// keeps an idempotency key for 24 hours at least; the missing hour is the
+	// margin for slow requests and clocks.
+	Window = 23 * time.Hour
+	// RequestLife is the longest that a request may still be on its way. A
+	// window starts that long before the look that found nothing.
+	RequestLife = 10 * time.Minute
+	// PermitLife is how long a claimed row may be sent, never past its window.
+	PermitLife = 30 * time.Second
+)
+
+// Permit is the right to send one charge once. It was counted as a send and
+// committed before it was handed out.
+type Permit struct {
+	AccountID      string
+	BillingKey     string
+	Try            int
+	IdempotencyKey string
+	Body           string
+	BodySHA256     []byte
+	StripeAccount  string
+	StripeCustomer string
+	AmountMinor    int64
+	Currency       string
+	Sends          int // this one included
+	// LifeMS is for how many milliseconds the permit is valid, counted from
+	// before the claim was asked for.
+	LifeMS float64
+	// ClaimedAt is the database's time of the claim.
+	ClaimedAt time.Time
+}
+
+// ClaimLimits bounds one claim of rows.
+type ClaimLimits struct {
+	Rows int
+	// SendsPerRun bounds how often one run sends one row.
+	SendsPerRun int
+	// Permit is how long the rows may be sent, PermitLife at most.
+	Permit time.Duration
+}
+
+// The window and the claim are checked here, by the one clock; the transport
+// checks the permit once more right before the bytes. FOR SHARE makes a takeover
+// wait for this claim, and this claim fail after a takeover. Rows that failed
+// before come after those that were never sent. Rows are joined by their billing
+// key alone: a table that was just filled has no statistics, and with more to
+// choose from the planner then reads all of it for every claim.
+const sqlClaimCharges = `
+WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
+claim AS MATERIALIZED (
+    SELECT FROM billing.job_runs r, clock
+    WHERE r.job = @job AND r.period = @period AND r.run_id = @run_id AND r.attempt = @attempt
+      AND r.state = 'claimed' AND r.deadline_at > clock.t
+    FOR SHARE OF r),
+picked AS MATERIALIZED (
+    SELECT c.billing_key FROM billing.charges c, clock
+    WHERE EXISTS (SELECT FROM claim)
+      AND c.job = @job AND c.period = @period AND c.state = 'pending'
+      AND c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval
+      AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
+      AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)
+      AND (c.lease_owner IS DISTINCT FROM @run_id OR c.run_sends < @sends_per_run)
+    ORDER BY c.sends, c.account_id
+    LIMIT @rows
+    FOR UPDATE OF c SKIP LOCKED)
+UPDATE billing.charges c
+SET run_sends = CASE WHEN c.lease_owner = @run_id THEN c.run_sends + 1 ELSE 1 END,
+    lease_owner = @run_id, lease_until = clock.t + @permit::interval, next_send_at = NULL,
+    sends = c.sends + 1, open_sends = c.open_sends + 1, last_sent_at = clock.t
+FROM picked p, clock
+WHERE c.billing_key = p.billing_key
+RETURNING c.account_id, c.billing_key, c.try, c.idempotency_key, c.body, c.body_sha256, c.stripe_account,
+    c.stripe_customer, c.amount_minor, c.currency, c.sends,
+    (1000 * extract(epoch FROM least(@permit::interval, c.window_opened_at + @window::interval - clock.t)))::float8 AS life_ms,
+    clock.t AS claimed_at`
+
+// The queue has an index in the order in which rows are taken; without
+// statistics Postgres would sort the whole queue for each claim instead.
+const sqlTakeInOrder = `SET LOCAL enable_sort TO off`
+
+// ClaimCharges takes pending rows inside their window to be sent, if the run
+// still owns the period. No rows and no error also mean that it may not.
+func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) ([]Permit, error) {
+	if _, err := tx.Exec(ctx, sqlTakeInOrder); err != nil {
+		return nil, fmt.Errorf("claim charges: %w", err)
+	}
+	rows, _ := tx.Query(ctx, sqlClaimCharges, pgx.NamedArgs{
+		"job": run.Job, "period": run.Period, "run_id": run.RunID, "attempt": run.Attempt,
+		"window": Window, "permit": min(limits.Permit, PermitLife),
+		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun,
+	})
+	permits, err := pgx.CollectRows(rows, pgx.RowToStructByName[Permit])
+	if err != nil {
+		return nil, fmt.Errorf("claim charges: %w", err)
+	}
+	slices.SortFunc(permits, func(a, b Permit) int {
+		if a.Sends != b.Sends {
+			return a.Sends - b.Sends
+		}
+		return cmpText(a.AccountID, b.AccountID)
+	})
+	return permits, nil
+}
+
+func cmpText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Queue is what a run still has to send.
+type Queue struct {
+	// Sendable rows may be claimed now; Waiting ones later: they are leased or
+	// wait after a failure.
+	Sendable, Waiting int64
+	// Exhausted rows were sent as often as one run may.
+	Exhausted int64
+	// Expired rows are past their window: only the reconciler may touch them.
+	Expired int64
+	// Leased rows are being sent right now, by this run or another.
+	Leased int64
+	// NextAt is when the next waiting row may be claimed.
+	NextAt *time.Time
+	Now    time.Time
+}
+
+const sqlQueue = `
+WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
+pending AS (
+    SELECT NOT (c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval) AS expired,
+           c.lease_owner IS NOT DISTINCT FROM @run_id AND c.run_sends >= @sends_per_run AS exhausted,
+           coalesce(c.lease_until > clock.t, false) AS leased,
+           greatest(c.lease_until, c.next_send_at) AS free_at
+    FROM billing.charges c, clock
+    WHERE c.job = @job AND c.period = @period AND c.state = 'pending')
+SELECT count(*) FILTER (WHERE NOT expired AND NOT exhausted AND coalesce(free_at <= clock.t, true)) AS sendable,
+       count(*) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS waiting,
+       count(*) FILTER (WHERE NOT expired AND exhausted) AS exhausted,
+       count(*) FILTER (WHERE expired) AS expired,
+       count(*) FILTER (WHERE leased) AS leased,
+       min(free_at) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS next_at,
+       max(clock.t) AS now
+FROM clock LEFT JOIN pending ON true`
+
+// ReadQueue counts what is pending, as this run sees it.
+func ReadQueue(ctx context.Context, q Querier, run Run, sendsPerRun int) (Queue, error) {
+	rows, _ := q.Query(ctx, sqlQueue, pgx.NamedArgs{
+		"job": run.Job, "period": run.Period, "run_id": run.RunID, "window": Window, "sends_per_run": sendsPerRun,
+	})
+	queue, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Queue])
+	if err != nil {
+		return queue, fmt.Errorf("count the queue: %w", err)
+	}
+	return queue, nil
+}

@@ -1,0 +1,69 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Identity is the Stripe account and mode that this ledger belongs to.
+type Identity struct {
+	AccountID string
+	Livemode  bool
+	PinnedAt  time.Time
+	PinnedBy  string
+}
+
+// IdentityError says that a command was given a key of another Stripe account or
+// mode than the ledger's.
+type IdentityError struct{ Pinned, Given Identity }
+
+func (e *IdentityError) Error() string {
+	return fmt.Sprintf("this ledger belongs to Stripe account %s (%s mode), the key is of %s (%s mode)",
+		e.Pinned.AccountID, mode(e.Pinned.Livemode), e.Given.AccountID, mode(e.Given.Livemode))
+}
+
+func mode(live bool) string {
+	if live {
+		return "live"
+	}
+	return "test"
+}
+
+const sqlPinIdentity = `
+INSERT INTO billing.stripe_identity (account_id, livemode, pinned_by) VALUES ($1, $2, $3)
+ON CONFLICT ON CONSTRAINT stripe_identity_pkey DO NOTHING`
+
+const sqlReadIdentity = `SELECT account_id, livemode, pinned_at, pinned_by FROM billing.stripe_identity`
+
+// PinIdentity binds the ledger to a Stripe account and mode if it is free, and
+// returns an *IdentityError if it belongs to another.
+func PinIdentity(ctx context.Context, tx pgx.Tx, given Identity) error {
+	if _, err := tx.Exec(ctx, sqlPinIdentity, given.AccountID, given.Livemode, given.PinnedBy); err != nil {
+		return fmt.Errorf("pin the Stripe account: %w", err)
+	}
+	pinned, err := ReadIdentity(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if pinned.AccountID != given.AccountID || pinned.Livemode != given.Livemode {
+		return &IdentityError{Pinned: pinned, Given: given}
+	}
+	return nil
+}
+
+// ReadIdentity reads the pinned account, ErrNotFound while there is none.
+func ReadIdentity(ctx context.Context, q Querier) (Identity, error) {
+	rows, _ := q.Query(ctx, sqlReadIdentity)
+	id, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Identity])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return id, fmt.Errorf("Stripe account of this ledger: %w", ErrNotFound)
+	}
+	if err != nil {
+		return id, fmt.Errorf("read the Stripe account of this ledger: %w", err)
+	}
+	return id, nil
+}

@@ -1,0 +1,113 @@
+package ledger_test
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/fixtures/testdb"
+)
+
+// Every SQL constant of this package is valid against the migrated schema: its
+// tables, columns and types exist.
+func TestEverySQLConstantPrepares(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	consts := sqlConstants(t)
+	if len(consts) < 25 {
+		t.Fatalf("found only %d SQL constants; is the search for them broken?", len(consts))
+	}
+	conn, err := testdb.New(t).Pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // nothing to keep
+	for name, sql := range consts {
+		if strings.Contains(sql, "CREATE TEMPORARY TABLE") {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			delete(consts, name)
+		}
+	}
+	for name, sql := range consts {
+		if strings.Contains(sql, "FROM billable_rows") || strings.HasPrefix(sql, "CLOSE ") {
+			continue // needs an open cursor; every recording runs it
+		}
+		if _, after, found := strings.Cut(sql, "CURSOR WITHOUT HOLD FOR"); found {
+			sql = after
+		}
+		text, _, err := (pgx.NamedArgs{}).RewriteQuery(ctx, tx.Conn(), sql, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if _, err := tx.Prepare(ctx, "", text); err != nil {
+			t.Errorf("%s does not prepare: %v\n%s", name, err, sql)
+			_ = tx.Rollback(ctx)
+			t.FailNow()
+		}
+	}
+}
+
+// sqlConstants finds the constants named sql… in the package's source.
+func sqlConstants(t *testing.T) map[string]string {
+	t.Helper()
+	pkgs, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // one folder, no build tags
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]ast.Expr{}
+	for _, file := range pkgs["ledger"].Files {
+		for _, decl := range file.Decls {
+			gen, ok := decl.(*ast.GenDecl)
+			if !ok || gen.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range gen.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i, name := range v.Names {
+					if i < len(v.Values) {
+						all[name.Name] = v.Values[i]
+					}
+				}
+			}
+		}
+	}
+	out := map[string]string{}
+	for name, expr := range all {
+		if strings.HasPrefix(name, "sql") {
+			out[name] = constText(t, all, expr)
+		}
+	}
+	return out
+}
+
+func constText(t *testing.T, all map[string]ast.Expr, e ast.Expr) string {
+	t.Helper()
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		s, err := strconv.Unquote(e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	case *ast.Ident:
+		return constText(t, all, all[e.Name])
+	case *ast.BinaryExpr:
+		return constText(t, all, e.X) + constText(t, all, e.Y)
+	}
+	t.Fatalf("a SQL constant is a %T; write it as text", e)
+	return ""
+}

@@ -1,0 +1,135 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/shopspring/decimal"
+)
+
+// StateSum is the charges of a period in one state, reason and currency.
+type StateSum struct {
+	State       ChargeState
+	Reason      string
+	Currency    string
+	Count       int64
+	Amount      decimal.Decimal // major units
+	AmountMinor int64           // minor units
+}
+
+// Summary is where a period stands, summed from rows.
+type Summary struct {
+	Sums []StateSum
+	// Expired counts pending charges past their window, which only the
+	// reconciler may touch; OldestExpired is when the first of them passed it.
+	Expired int64
+	// NextWindowEnds is when the first pending charge inside its window leaves
+	// it.
+	NextWindowEnds *time.Time
+	// Unrecorded invoices are billable and not in the ledger; Changed ones have
+	// another amount or currency than was recorded.
+	Unrecorded, Changed int64
+	FindingsToAct       int64
+}
+
+// Count adds up the charges in any of the states.
+func (s Summary) Count(states ...ChargeState) (n int64) {
+	for _, sum := range s.Sums {
+		for _, st := range states {
+			if sum.State == st {
+				n += sum.Count
+			}
+		}
+	}
+	return n
+}
+
+// Reasons of pending charges are what the last answer said, too many to sum by.
+const sqlSums = `
+SELECT state, CASE WHEN state IN ('skipped', 'rejected', 'review', 'held') THEN reason ELSE '' END AS reason, currency,
+       count(*) AS count, sum(amount) AS amount, coalesce(sum(amount_minor), 0)::bigint AS amount_minor
+FROM billing.charges WHERE job = $1 AND period = $2
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+
+const sqlWindows = `
+SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends
+FROM (SELECT c.window_opened_at + $3::interval AS ends,
+             c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + $3::interval AS inside
+      FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
+      WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending') w`
+
+const sqlCompare = `
+SELECT count(*) FILTER (WHERE c.account_id IS NULL) AS unrecorded,
+       count(*) FILTER (WHERE c.state <> 'void' AND (c.amount <> b.amount OR lower(c.currency) <> lower(b.currency))) AS changed
+FROM billing.billable b
+LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id
+WHERE b.job = $1 AND b.period = $2`
+
+const sqlActFindings = `
+SELECT count(*) FROM billing.findings WHERE job = $1 AND period = $2 AND severity = 'act' AND resolved_at IS NULL`
+
+// Summarize reads where a period stands, and compares what is billable with what
+// is recorded.
+func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summary, err error) {
+	rows, _ := q.Query(ctx, sqlSums, job, period)
+	if s.Sums, err = pgx.CollectRows(rows, pgx.RowToStructByName[StateSum]); err != nil {
+		return s, fmt.Errorf("sum the charges of %s: %w", period, err)
+	}
+	if err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(&s.Expired, &s.NextWindowEnds); err != nil {
+		return s, fmt.Errorf("look at the windows of %s: %w", period, err)
+	}
+	if s.Unrecorded, s.Changed, err = Compare(ctx, q, job, period); err != nil {
+		return s, err
+	}
+	if err := q.QueryRow(ctx, sqlActFindings, job, period).Scan(&s.FindingsToAct); err != nil {
+		return s, fmt.Errorf("count the findings of %s: %w", period, err)
+	}
+	return s, nil
+}
+
+// Compare counts invoices that are billable but not in the ledger, and those
+// whose amount or currency is not what was recorded.
+func Compare(ctx context.Context, q Querier, job Job, period Period) (unrecorded, changed int64, err error) {
+	if err := q.QueryRow(ctx, sqlCompare, job, period).Scan(&unrecorded, &changed); err != nil {
+		return 0, 0, fmt.Errorf("compare billable with charges of %s: %w", period, err)
+	}
+	return unrecorded, changed, nil
+}
+
+// Periods are found by leaping from one to the next in the index: a ledger of
+// years has millions of invoices and a few dozen periods.
+const sqlEarlierOpen = `
+WITH RECURSIVE p(period) AS (
+    (SELECT i.period FROM billing.invoices i WHERE i.job = $1 AND i.period < $2 ORDER BY i.period DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT i.period FROM billing.invoices i WHERE i.job = $1 AND i.period < p.period ORDER BY i.period DESC LIMIT 1)
+    FROM p WHERE p.period IS NOT NULL)
+SELECT p.period FROM p
+LEFT JOIN billing.job_runs r ON r.job = $1 AND r.period = p.period
+WHERE p.period IS NOT NULL AND r.state IS DISTINCT FROM 'done'
+ORDER BY 1 DESC LIMIT 12`
+
+// EarlierOpen names earlier periods that have invoices and no done run, at most
+// twelve.
+func EarlierOpen(ctx context.Context, q Querier, job Job, period Period) ([]Period, error) {
+	rows, _ := q.Query(ctx, sqlEarlierOpen, job, period)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[Period])
+	if err != nil {
+		return nil, fmt.Errorf("look for earlier periods: %w", err)
+	}
+	return list, nil
+}
+
+const sqlHasInvoices = `
+SELECT EXISTS (SELECT FROM billing.billable WHERE job = $1 AND period = $2)
+    OR EXISTS (SELECT FROM billing.charges WHERE job = $1 AND period = $2)`
+
+// HasInvoices reports whether the period has anything to bill, or had.
+func HasInvoices(ctx context.Context, q Querier, job Job, period Period) (there bool, err error) {
+	if err := q.QueryRow(ctx, sqlHasInvoices, job, period).Scan(&there); err != nil {
+		return false, fmt.Errorf("look for invoices of %s: %w", period, err)
+	}
+	return there, nil
+}

@@ -1,0 +1,428 @@
+-- +goose Up
+
+-- +goose StatementBegin
+-- The one clock. Every comparison of time in this schema and in the program asks
+-- this function. In production it is the server's clock; a test database replaces
+-- it with one that adds an offset, so that a test can be 23 hours later at once.
+CREATE FUNCTION billing.now() RETURNS timestamptz
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+    AS $$ SELECT pg_catalog.clock_timestamp() $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- History is kept: tables with this trigger take INSERTs and nothing else.
+CREATE FUNCTION billing.refuse_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'billing.% is append-only: % refused', TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME;
+END $$;
+-- +goose StatementEnd
+
+-- job_runs is the claim: one row for each month of each job says whether it is
+-- being worked on, by whom, and until when that may be believed. Every
+-- transaction that records charges, makes one pending, finishes or reopens locks
+-- this row first. The bounds of the period are fixed by the first run, so that a
+-- host with another time zone can't move them.
+CREATE TABLE billing.job_runs (
+    job              text COLLATE "C" NOT NULL,
+    period           text COLLATE "C" NOT NULL,
+    state            text NOT NULL,
+    attempt          integer NOT NULL,
+    run_id           uuid NOT NULL,
+    owner            text NOT NULL,
+    lease            interval NOT NULL,
+    claimed_at       timestamptz NOT NULL,
+    heartbeat_at     timestamptz NOT NULL,
+    deadline_at      timestamptz NOT NULL,
+    finished_at      timestamptz,
+    early            boolean NOT NULL DEFAULT false,
+    time_zone        text NOT NULL,
+    period_starts_at timestamptz NOT NULL,
+    period_ends_at   timestamptz NOT NULL,
+    CONSTRAINT job_runs_pkey PRIMARY KEY (job, period),
+    CONSTRAINT job_runs_run_id_key UNIQUE (run_id),
+    CONSTRAINT job_runs_job_check CHECK (job ~ '^[a-z0-9-]{1,40}$'),
+    CONSTRAINT job_runs_period_check CHECK (period ~ '^[0-9]{4}-(0[1-9]|1[0-2])$'),
+    CONSTRAINT job_runs_state_check CHECK (state IN ('claimed', 'done', 'failed')),
+    CONSTRAINT job_runs_attempt_check CHECK (attempt >= 1),
+    CONSTRAINT job_runs_lease_check CHECK (lease > interval '0'),
+    CONSTRAINT job_runs_finished_check CHECK ((state = 'claimed') = (finished_at IS NULL)),
+    CONSTRAINT job_runs_bounds_check CHECK (period_starts_at < period_ends_at)
+);
+
+-- job_run_attempts keeps one row for each attempt at a month, for good: who
+-- worked on it, with which build, how it ended and what it did.
+CREATE TABLE billing.job_run_attempts (
+    job         text COLLATE "C" NOT NULL,
+    period      text COLLATE "C" NOT NULL,
+    attempt     integer NOT NULL,
+    run_id      uuid NOT NULL,
+    owner       text NOT NULL,
+    build       text NOT NULL,
+    claimed_at  timestamptz NOT NULL,
+    finished_at timestamptz,
+    result      text NOT NULL DEFAULT 'claimed',
+    exit_code   integer,
+    recorded    bigint NOT NULL DEFAULT 0,
+    sent        bigint NOT NULL DEFAULT 0,
+    settled     bigint NOT NULL DEFAULT 0,
+    renewed     bigint NOT NULL DEFAULT 0,
+    CONSTRAINT job_run_attempts_pkey PRIMARY KEY (job, period, attempt),
+    CONSTRAINT job_run_attempts_run_id_key UNIQUE (run_id),
+    CONSTRAINT job_run_attempts_result_check CHECK (result IN ('claimed', 'done', 'failed', 'taken_over')),
+    CONSTRAINT job_run_attempts_finished_check CHECK ((result = 'claimed') = (finished_at IS NULL))
+);
+
+-- stripe_identity is the Stripe account and mode that this ledger belongs to,
+-- pinned by the first command that talks to Stripe and compared by every later
+-- one. It has one row at most.
+CREATE TABLE billing.stripe_identity (
+    only_row   boolean NOT NULL DEFAULT true,
+    account_id text NOT NULL,
+    livemode   boolean NOT NULL,
+    pinned_at  timestamptz NOT NULL DEFAULT billing.now(),
+    pinned_by  text NOT NULL,
+    CONSTRAINT stripe_identity_pkey PRIMARY KEY (only_row),
+    CONSTRAINT stripe_identity_only_row_check CHECK (only_row),
+    CONSTRAINT stripe_identity_account_check CHECK (account_id LIKE 'acct\_%')
+);
+
+-- period_closes says that all invoices of a period are there, who said so, and
+-- what the invoices came to at that moment.
+CREATE TABLE billing.period_closes (
+    job       text COLLATE "C" NOT NULL,
+    period    text COLLATE "C" NOT NULL,
+    closed_by text NOT NULL,
+    closed_at timestamptz NOT NULL DEFAULT billing.now(),
+    invoices  bigint NOT NULL,
+    sums      jsonb NOT NULL,
+    CONSTRAINT period_closes_pkey PRIMARY KEY (job, period),
+    CONSTRAINT period_closes_job_check CHECK (job ~ '^[a-z0-9-]{1,40}$'),
+    CONSTRAINT period_closes_period_check CHECK (period ~ '^[0-9]{4}-(0[1-9]|1[0-2])$')
+);
+
+-- period_events is the history of what people did to a whole period: closed it,
+-- reopened it, and why.
+CREATE TABLE billing.period_events (
+    id     bigint GENERATED BY DEFAULT AS IDENTITY,
+    at     timestamptz NOT NULL DEFAULT billing.now(),
+    job    text COLLATE "C" NOT NULL,
+    period text COLLATE "C" NOT NULL,
+    action text NOT NULL,
+    person text NOT NULL,
+    why    text NOT NULL,
+    CONSTRAINT period_events_pkey PRIMARY KEY (id),
+    CONSTRAINT period_events_action_check CHECK (action IN ('close', 'reopen')),
+    CONSTRAINT period_events_person_check CHECK (person <> ''),
+    CONSTRAINT period_events_why_check CHECK (action = 'close' OR why <> '')
+);
+CREATE TRIGGER period_events_append_only BEFORE UPDATE OR DELETE ON billing.period_events
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER period_events_no_truncate BEFORE TRUNCATE ON billing.period_events
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+
+-- accounts are the customers: whom an invoice is for, and which customer and
+-- payment method at Stripe stand for them today. A charge takes what it needs
+-- from here once, when it is recorded.
+CREATE TABLE billing.accounts (
+    account_id      text COLLATE "C" NOT NULL,
+    stripe_account  text NOT NULL DEFAULT '',
+    stripe_customer text NOT NULL DEFAULT '',
+    payment_method  text NOT NULL DEFAULT '',
+    currency        text NOT NULL DEFAULT '',
+    name            text NOT NULL DEFAULT '',
+    email           text NOT NULL DEFAULT '',
+    status          text NOT NULL DEFAULT 'active',
+    card_expires    date,
+    updated_at      timestamptz NOT NULL DEFAULT billing.now(),
+    CONSTRAINT accounts_pkey PRIMARY KEY (account_id),
+    CONSTRAINT accounts_account_id_check CHECK (account_id <> '' AND octet_length(account_id) <= 255),
+    CONSTRAINT accounts_status_check CHECK (status IN ('active', 'paused'))
+);
+
+-- invoices are what accounts owe for a period, in decimal money of major units.
+-- One account has one invoice a period. An invoice is frozen once its charge is
+-- recorded and not void: a correction is a line of the next period.
+CREATE TABLE billing.invoices (
+    job          text COLLATE "C" NOT NULL,
+    period       text COLLATE "C" NOT NULL,
+    account_id   text COLLATE "C" NOT NULL,
+    invoice_id   text NOT NULL DEFAULT '',
+    amount       numeric NOT NULL,
+    currency     text NOT NULL,
+    description  text NOT NULL DEFAULT '',
+    source       text NOT NULL,
+    content_hash bytea NOT NULL,
+    imported_at  timestamptz NOT NULL DEFAULT billing.now(),
+    CONSTRAINT invoices_pkey PRIMARY KEY (job, period, account_id),
+    CONSTRAINT invoices_job_check CHECK (job ~ '^[a-z0-9-]{1,40}$'),
+    CONSTRAINT invoices_period_check CHECK (period ~ '^[0-9]{4}-(0[1-9]|1[0-2])$'),
+    CONSTRAINT invoices_amount_check CHECK (amount > '-Infinity' AND amount < 'Infinity'),
+    CONSTRAINT invoices_currency_check CHECK (currency ~ '^[a-z]{3}$')
+);
+
+-- billable is what runs record from. A company that keeps its own tables replaces
+-- this view, and nothing else, with one of the same columns.
+CREATE VIEW billing.billable AS
+SELECT i.job, i.period, i.account_id, i.amount, i.currency, i.description,
+       a.stripe_account, a.stripe_customer, a.payment_method, a.name, a.email, a.status
+FROM billing.invoices i
+LEFT JOIN billing.accounts a ON a.account_id = i.account_id;
+
+-- charge_events is the history: one row for every change of a charge after it was
+-- recorded, on what evidence, by which run or person. Its CHECK is the list of
+-- moves that exist; pending to pending is a renewal.
+CREATE TABLE billing.charge_events (
+    id             bigint GENERATED BY DEFAULT AS IDENTITY,
+    at             timestamptz NOT NULL DEFAULT billing.now(),
+    job            text COLLATE "C" NOT NULL,
+    period         text COLLATE "C" NOT NULL,
+    account_id     text COLLATE "C" NOT NULL,
+    try            integer NOT NULL,
+    from_state     text NOT NULL,
+    to_state       text NOT NULL,
+    reason         text NOT NULL DEFAULT '',
+    cause          text NOT NULL,
+    run_id         uuid,
+    person         text NOT NULL DEFAULT '',
+    payment_intent text NOT NULL DEFAULT '',
+    request_id     text NOT NULL DEFAULT '',
+    detail         text NOT NULL DEFAULT '',
+    CONSTRAINT charge_events_pkey PRIMARY KEY (id),
+    CONSTRAINT charge_events_cause_check CHECK (cause IN ('answer', 'found', 'absent', 'decided', 'person')),
+    CONSTRAINT charge_events_actor_check CHECK (run_id IS NOT NULL OR person <> ''),
+    CONSTRAINT charge_events_move_check CHECK ((from_state || '>' || to_state) IN (
+        'pending>succeeded', 'pending>processing', 'pending>action_required', 'pending>declined',
+        'pending>rejected', 'pending>review', 'pending>pending', 'pending>held', 'pending>void',
+        'processing>succeeded', 'processing>action_required', 'processing>declined',
+        'action_required>succeeded', 'action_required>processing', 'action_required>declined',
+        'declined>succeeded', 'declined>pending', 'declined>void',
+        'rejected>succeeded', 'rejected>pending', 'rejected>void',
+        'skipped>succeeded', 'skipped>pending', 'skipped>skipped', 'skipped>void',
+        'held>succeeded', 'held>pending', 'held>void',
+        'review>succeeded', 'review>held', 'review>void',
+        'void>succeeded'))
+);
+CREATE INDEX charge_events_charge_idx ON billing.charge_events (job, period, account_id, id);
+CREATE TRIGGER charge_events_append_only BEFORE UPDATE OR DELETE ON billing.charge_events
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER charge_events_no_truncate BEFORE TRUNCATE ON billing.charge_events
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+
+-- charges is the ledger: one row for each debt (job, period, account), recorded
+-- before anything is sent. The row holds the current try: its idempotency key,
+-- the request exactly as it is sent, the window in which it may be sent, and what
+-- came of it. open_sends counts sends whose answer is not known, so that they may
+-- have been executed; run_sends counts those under the current lease owner;
+-- server_errors counts answers of the 5xx kind, after which Stripe may still
+-- complete the payment by itself. last_event is the event of the last change.
+CREATE TABLE billing.charges (
+    job                   text COLLATE "C" NOT NULL,
+    period                text COLLATE "C" NOT NULL,
+    account_id            text COLLATE "C" NOT NULL,
+    billing_key           text COLLATE "C" NOT NULL,
+    name                  text NOT NULL DEFAULT '',
+    amount                numeric NOT NULL,
+    currency              text NOT NULL,
+    amount_minor          bigint,
+    state                 text NOT NULL,
+    reason                text NOT NULL DEFAULT '',
+    try                   integer NOT NULL DEFAULT 1,
+    idempotency_key       text COLLATE "C",
+    body                  text,
+    body_sha256           bytea,
+    stripe_account        text NOT NULL DEFAULT '',
+    stripe_customer       text NOT NULL DEFAULT '',
+    window_opened_at      timestamptz,
+    lease_owner           uuid,
+    lease_until           timestamptz,
+    next_send_at          timestamptz,
+    sends                 integer NOT NULL DEFAULT 0,
+    open_sends            integer NOT NULL DEFAULT 0,
+    run_sends             integer NOT NULL DEFAULT 0,
+    server_errors         integer NOT NULL DEFAULT 0,
+    last_sent_at          timestamptz,
+    payment_intent        text COLLATE "C",
+    stripe_status         text NOT NULL DEFAULT '',
+    decline_code          text NOT NULL DEFAULT '',
+    advice_code           text NOT NULL DEFAULT '',
+    request_id            text NOT NULL DEFAULT '',
+    settled_at            timestamptz,
+    amount_refunded_minor bigint NOT NULL DEFAULT 0,
+    disputed              boolean NOT NULL DEFAULT false,
+    recorded_by           uuid NOT NULL,
+    created_at            timestamptz NOT NULL,
+    last_event            bigint,
+    CONSTRAINT charges_pkey PRIMARY KEY (job, period, account_id),
+    CONSTRAINT charges_billing_key_key UNIQUE (billing_key),
+    CONSTRAINT charges_idempotency_key_key UNIQUE (idempotency_key),
+    CONSTRAINT charges_last_event_fkey FOREIGN KEY (last_event) REFERENCES billing.charge_events (id),
+    CONSTRAINT charges_state_check CHECK (state IN ('pending', 'skipped', 'succeeded', 'processing',
+        'action_required', 'declined', 'rejected', 'review', 'held', 'void')),
+    CONSTRAINT charges_reason_check CHECK (state <> 'skipped' OR reason <> ''),
+    CONSTRAINT charges_try_check CHECK (try >= 1),
+    CONSTRAINT charges_amount_minor_check CHECK (amount_minor > 0),
+    CONSTRAINT charges_request_check CHECK (
+        state = 'skipped'
+        OR (state IN ('void', 'succeeded') AND idempotency_key IS NULL)
+        OR (idempotency_key IS NOT NULL AND body IS NOT NULL AND body_sha256 IS NOT NULL
+            AND amount_minor IS NOT NULL AND window_opened_at IS NOT NULL)),
+    CONSTRAINT charges_body_sha256_check CHECK (body_sha256 = sha256(convert_to(body, 'UTF8'))),
+    CONSTRAINT charges_evidence_check CHECK (
+        state NOT IN ('succeeded', 'processing', 'action_required') OR payment_intent IS NOT NULL),
+    CONSTRAINT charges_sends_check CHECK (sends >= 0 AND open_sends BETWEEN 0 AND sends),
+    CONSTRAINT charges_settled_check CHECK (state NOT IN ('pending', 'skipped') OR settled_at IS NULL)
+);
+-- One PaymentIntent pays for one debt.
+CREATE UNIQUE INDEX charges_payment_intent_key ON billing.charges (payment_intent)
+    WHERE payment_intent IS NOT NULL;
+-- The queue of a run: what was sent least often comes first.
+CREATE INDEX charges_pending_idx ON billing.charges (job, period, sends, account_id)
+    WHERE state = 'pending';
+
+-- +goose StatementBegin
+-- A try is frozen: its key, body, hash and addressees never change, in any state.
+-- A new try has the next number and another key, and the closed one must stand in
+-- charge_tries already.
+CREATE FUNCTION billing.guard_charge() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF (NEW.job, NEW.period, NEW.account_id, NEW.billing_key)
+        IS DISTINCT FROM (OLD.job, OLD.period, OLD.account_id, OLD.billing_key) THEN
+        RAISE EXCEPTION 'the identity of charge % never changes', OLD.billing_key
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_identity_frozen';
+    END IF;
+    IF NEW.try = OLD.try AND OLD.idempotency_key IS NOT NULL AND
+        (NEW.idempotency_key, NEW.body, NEW.body_sha256, NEW.stripe_account, NEW.stripe_customer, NEW.amount_minor, NEW.amount, NEW.currency)
+        IS DISTINCT FROM
+        (OLD.idempotency_key, OLD.body, OLD.body_sha256, OLD.stripe_account, OLD.stripe_customer, OLD.amount_minor, OLD.amount, OLD.currency) THEN
+        RAISE EXCEPTION 'try % of charge % is frozen', OLD.try, OLD.billing_key
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_try_frozen';
+    END IF;
+    IF NEW.try <> OLD.try AND (NEW.try <> OLD.try + 1
+        OR NEW.idempotency_key IS NOT DISTINCT FROM OLD.idempotency_key
+        OR NOT EXISTS (SELECT FROM billing.charge_tries t
+            WHERE t.job = OLD.job AND t.period = OLD.period AND t.account_id = OLD.account_id AND t.try = OLD.try)) THEN
+        RAISE EXCEPTION 'try % of charge % must close before try % opens', OLD.try, OLD.billing_key, NEW.try
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_try_order';
+    END IF;
+    IF NEW.state <> OLD.state AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event THEN
+        RAISE EXCEPTION 'charge % may not go from % to % without an event', OLD.billing_key, OLD.state, NEW.state
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_change_has_event';
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER charges_guard BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (
+        OLD.state <> NEW.state OR OLD.try <> NEW.try
+        OR OLD.billing_key <> NEW.billing_key OR OLD.account_id <> NEW.account_id
+        OR OLD.job <> NEW.job OR OLD.period <> NEW.period
+        OR OLD.idempotency_key IS DISTINCT FROM NEW.idempotency_key
+        OR OLD.body IS DISTINCT FROM NEW.body OR OLD.body_sha256 IS DISTINCT FROM NEW.body_sha256
+        OR OLD.stripe_account <> NEW.stripe_account OR OLD.stripe_customer <> NEW.stripe_customer
+        OR OLD.amount_minor IS DISTINCT FROM NEW.amount_minor
+        OR OLD.amount <> NEW.amount OR OLD.currency <> NEW.currency)
+    EXECUTE FUNCTION billing.guard_charge();
+-- A recorded debt is never forgotten.
+CREATE TRIGGER charges_no_delete BEFORE DELETE ON billing.charges
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER charges_no_truncate BEFORE TRUNCATE ON billing.charges
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+
+-- charge_tries keeps the closed tries of a charge: each was one idempotency key's
+-- life. It is copied here when the next try opens and never changes.
+CREATE TABLE billing.charge_tries (
+    job              text COLLATE "C" NOT NULL,
+    period           text COLLATE "C" NOT NULL,
+    account_id       text COLLATE "C" NOT NULL,
+    try              integer NOT NULL,
+    idempotency_key  text COLLATE "C" NOT NULL,
+    body             text NOT NULL,
+    body_sha256      bytea NOT NULL,
+    stripe_account   text NOT NULL,
+    stripe_customer  text NOT NULL,
+    window_opened_at timestamptz NOT NULL,
+    sends            integer NOT NULL,
+    open_sends       integer NOT NULL,
+    server_errors    integer NOT NULL,
+    last_sent_at     timestamptz,
+    state            text NOT NULL,
+    reason           text NOT NULL,
+    payment_intent   text COLLATE "C",
+    stripe_status    text NOT NULL,
+    decline_code     text NOT NULL,
+    advice_code      text NOT NULL,
+    request_id       text NOT NULL,
+    settled_at       timestamptz,
+    closed_at        timestamptz NOT NULL DEFAULT billing.now(),
+    CONSTRAINT charge_tries_pkey PRIMARY KEY (job, period, account_id, try),
+    CONSTRAINT charge_tries_idempotency_key_key UNIQUE (idempotency_key)
+);
+CREATE TRIGGER charge_tries_append_only BEFORE UPDATE OR DELETE ON billing.charge_tries
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER charge_tries_no_truncate BEFORE TRUNCATE ON billing.charge_tries
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+
+-- findings are what Stripe and the ledger do not agree on. Those of severity act
+-- need a person; a note is kept for the record.
+CREATE TABLE billing.findings (
+    id             bigint GENERATED BY DEFAULT AS IDENTITY,
+    kind           text NOT NULL,
+    severity       text NOT NULL,
+    job            text COLLATE "C" NOT NULL,
+    period         text COLLATE "C" NOT NULL,
+    account_id     text COLLATE "C" NOT NULL,
+    billing_key    text COLLATE "C" NOT NULL,
+    payment_intent text COLLATE "C" NOT NULL DEFAULT '',
+    currency       text NOT NULL DEFAULT '',
+    expected       text NOT NULL DEFAULT '',
+    seen           text NOT NULL DEFAULT '',
+    opened_at      timestamptz NOT NULL DEFAULT billing.now(),
+    resolved_at    timestamptz,
+    resolved_by    text NOT NULL DEFAULT '',
+    resolution     text NOT NULL DEFAULT '',
+    why            text NOT NULL DEFAULT '',
+    CONSTRAINT findings_pkey PRIMARY KEY (id),
+    CONSTRAINT findings_cause_key UNIQUE (kind, billing_key, payment_intent),
+    CONSTRAINT findings_severity_check CHECK (severity IN ('act', 'note'))
+);
+CREATE INDEX findings_period_idx ON billing.findings (job, period);
+
+-- +goose StatementBegin
+-- An invoice whose charge is recorded is history.
+CREATE FUNCTION billing.guard_invoice() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM billing.charges c
+        WHERE c.job = OLD.job AND c.period = OLD.period AND c.account_id = OLD.account_id AND c.state <> 'void') THEN
+        RAISE EXCEPTION 'the invoice of account % for % is recorded as a charge and frozen', OLD.account_id, OLD.period
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'invoices_frozen';
+    END IF;
+    RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER invoices_frozen BEFORE UPDATE OR DELETE ON billing.invoices
+    FOR EACH ROW EXECUTE FUNCTION billing.guard_invoice();
+
+-- The public SQL interface: these views keep their columns; tables may change.
+CREATE VIEW billing.report_charges AS
+SELECT job, period, account_id, name, billing_key, try, idempotency_key, state, reason, amount, currency,
+       amount_minor, payment_intent, stripe_customer, stripe_account, decline_code,
+       CASE WHEN amount_minor > 0 THEN trim_scale(amount_refunded_minor * amount / amount_minor) ELSE 0 END AS amount_refunded,
+       disputed, sends, created_at, window_opened_at, settled_at, recorded_by AS run_id, request_id
+FROM billing.charges;
+
+CREATE VIEW billing.report_runs AS
+SELECT a.job, a.period, a.attempt, a.run_id, a.owner, a.build, a.claimed_at, a.finished_at, a.result,
+       a.exit_code, a.recorded, a.sent, a.settled, a.renewed
+FROM billing.job_run_attempts a;
+
+CREATE VIEW billing.report_findings AS
+SELECT id, kind, severity, job, period, account_id, billing_key, payment_intent, currency, expected, seen,
+       opened_at, resolved_at, resolved_by, resolution, why
+FROM billing.findings;
