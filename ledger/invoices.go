@@ -246,11 +246,15 @@ func mergeInvoices(ctx context.Context, tx pgx.Tx, req InvoiceImport, done *Impo
 	}
 	done.Unchanged = done.Rows - done.New - done.Changed
 	args := pgx.NamedArgs{"job": req.Job, "period": req.Period, "source": req.Source}
-	if _, err := tx.Exec(ctx, sqlChangeInvoices, args); err != nil {
-		return fmt.Errorf("change invoices: %w", err)
+	if done.Changed > 0 {
+		if _, err := tx.Exec(ctx, sqlChangeInvoices, args); err != nil {
+			return fmt.Errorf("change invoices: %w", err)
+		}
 	}
-	if _, err := tx.Exec(ctx, sqlAddInvoices, args); err != nil {
-		return fmt.Errorf("add invoices: %w", err)
+	if done.New > 0 {
+		if _, err := tx.Exec(ctx, sqlAddInvoices, args); err != nil {
+			return fmt.Errorf("add invoices: %w", err)
+		}
 	}
 	if err := tx.QueryRow(ctx, sqlStagedWithoutAccount).Scan(&done.NoAccount, &done.NoAccountIDs); err != nil {
 		return fmt.Errorf("look for invoices without an account: %w", err)

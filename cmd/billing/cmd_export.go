@@ -35,8 +35,8 @@ func (a *app) exportCommand(code *int) *cli.Command {
 				Name: "charges", Usage: "every charge of a period", Description: exportChargesHelp,
 				Flags: []cli.Flag{
 					periodFlag(),
-					&cli.StringFlag{Name: "format", Usage: "csv or jsonl", Value: "csv"},
-					&cli.StringFlag{Name: "output", Usage: "the file to write, or - for stdout", Value: "-"},
+					&cli.StringFlag{Name: "format", Usage: "csv or jsonl", Value: "csv", EnvVars: []string{"BILLING_FORMAT"}},
+					&cli.StringFlag{Name: "output", Usage: "the file to write, or - for stdout", Value: "-", EnvVars: []string{"BILLING_OUTPUT"}},
 				},
 			}, exportCharges),
 		},

@@ -42,7 +42,9 @@ Exit codes: 0 imported   64 usage   65 mistakes in the file, nothing was importe
 
 func (a *app) importCommand(code *int) *cli.Command {
 	// A flag of urfave/cli remembers what it was given: each command has its own.
-	file := func() cli.Flag { return &cli.StringFlag{Name: "file", Usage: "the CSV file, or - for stdin"} }
+	file := func() cli.Flag {
+		return &cli.StringFlag{Name: "file", Usage: "the CSV file, or - for stdin", EnvVars: []string{"BILLING_FILE"}}
+	}
 	return a.group(&cli.Command{
 		Name: "import", Usage: "read accounts or invoices from CSV files",
 		Subcommands: []*cli.Command{
@@ -54,7 +56,7 @@ func (a *app) importCommand(code *int) *cli.Command {
 				Name: "invoices", Usage: "what accounts owe for a period", Description: importInvoicesHelp,
 				Flags: []cli.Flag{
 					periodFlag(), file(),
-					&cli.BoolFlag{Name: "open", Usage: "more is to come: do not close the period"},
+					&cli.BoolFlag{Name: "open", Usage: "more is to come: do not close the period", EnvVars: []string{"BILLING_OPEN"}},
 					&cli.BoolFlag{Name: "replace", Usage: "change invoices that are not recorded as charges yet"},
 					byFlag(),
 				},
@@ -202,7 +204,7 @@ func duplicatesOf(name string, err *ledger.DuplicateError) error {
 }
 
 func conflictsOf(name string, err *ledger.ConflictError) error {
-	mistake := &fileErrors{name: name, total: int(err.Frozen + err.Changed)}
+	mistake := &fileErrors{name: name, what: "rows that differ from what is there", total: int(err.Frozen + err.Changed)}
 	for _, d := range err.List {
 		what := "to take the new one, add --replace"
 		if d.Frozen() {

@@ -44,15 +44,10 @@ func TestAFrozenOwnerRecordsItsAnswerAndSendsNothing(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	o.imports(october, customers(50))
-	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Skip: 9, Times: 1})
+	const held = "a0010"
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Account: held, Times: 1})
 	owner := o.start("run", "--period", october, "--concurrency", "1", "--json")
 	eventually(t, "the tenth answer is held", func() bool { return o.emu.Held() == 1 })
-	held := ""
-	for _, r := range o.emu.Requests() {
-		if r.Method == "POST" && r.Status == 0 {
-			held = r.Account
-		}
-	}
 	owner.signal(syscall.SIGSTOP)
 	// Whoever asks again for that charge learns nothing, so that only the frozen
 	// owner knows.
@@ -96,6 +91,9 @@ func TestAProcessFrozenBeforeItsSendsDoesNotSendThem(t *testing.T) {
 	owner := o.start("run", "--period", october, "--concurrency", "1")
 	eventually(t, "rows are claimed and an answer is held", func() bool { return o.emu.Held() == 1 })
 	owner.signal(syscall.SIGSTOP)
+	eventually(t, "its permits end", func() bool {
+		return one[bool](o, `SELECT max(lease_until) < billing.now() FROM billing.charges`)
+	})
 	o.advance(25 * time.Hour)
 	posts := o.emu.Posts()
 	o.month(4) // takes over: everything left is past its window

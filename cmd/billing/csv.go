@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type csvColumn struct {
 // fileErrors are the mistakes of one file: the first twenty, and how many.
 type fileErrors struct {
 	name  string
+	what  string // of what there are several; empty means mistakes
 	list  []string
 	total int
 }
@@ -48,7 +50,7 @@ func (e *fileErrors) add(format string, args ...any) {
 func (e *fileErrors) Error() string {
 	text := strings.Join(e.list, "\n  ")
 	if e.total > 1 {
-		text = fmt.Sprintf("%s has %d mistakes:\n  %s", e.name, e.total, text)
+		text = fmt.Sprintf("%s has %d %s:\n  %s", e.name, e.total, cmp.Or(e.what, "mistakes"), text)
 	}
 	if more := e.total - len(e.list); more > 0 {
 		text += fmt.Sprintf("\n  and %d more", more)
@@ -89,13 +91,15 @@ func openCSV(name string, r io.Reader, columns []csvColumn) (*csvFile, error) {
 	}
 	f.bound = &boundedReader{r: buf}
 	f.reader = csv.NewReader(f.bound)
-	f.bound.rowEnd = f.reader.InputOffset
 	f.reader.ReuseRecord = true
 	header, err := f.reader.Read()
+	f.bound.rowEnd = f.reader.InputOffset()
 	var parse *csv.ParseError
 	switch {
 	case errors.Is(err, io.EOF):
 		f.mistake.add("%s is empty: it needs a header with %s", name, f.requiredNames())
+	case errors.Is(err, errRowTooLong):
+		f.mistake.add("%s:1: the header is longer than %d bytes: a quote is not closed", name, maxRowBytes)
 	case errors.As(err, &parse):
 		f.addParseError(parse)
 	case err != nil:
@@ -206,6 +210,7 @@ func csvRows[T any](f *csvFile, parse func(*csvFile) T, meter *meter) func() (T,
 func (f *csvFile) read() (err error) {
 	for {
 		f.row, err = f.reader.Read()
+		f.bound.rowEnd = f.reader.InputOffset()
 		var parse *csv.ParseError
 		switch {
 		case err == nil:
@@ -339,12 +344,12 @@ var errRowTooLong = errors.New("row too long")
 // boundedReader refuses to read on while one row lasts for too long.
 type boundedReader struct {
 	r      io.Reader
-	rowEnd func() int64 // where the last whole row ended
+	rowEnd int64 // where the last row ended
 	read   int64
 }
 
 func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.rowEnd != nil && b.read-b.rowEnd() > maxRowBytes {
+	if b.read-b.rowEnd > maxRowBytes {
 		return 0, errRowTooLong
 	}
 	n, err := b.r.Read(p)

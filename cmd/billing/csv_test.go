@@ -87,6 +87,7 @@ func TestCSVRefusesWithThePlaceAndTheCure(t *testing.T) {
 		"text after a quote":     {header + "\"a\"b,1,usd\n", "invoices.csv:2:"},
 		"quote without an end":   {header + "\"a,1,usd\nb,2,usd\n", "begun in line 2, does not end"},
 		"a very long row":        {header + "a,1,usd\n\"" + strings.Repeat("x\n", 2<<20), "the row after line 2 is longer than 1048576 bytes"},
+		"a very long header":     {"\"" + strings.Repeat("x\n", 2<<20), "the header is longer than 1048576 bytes"},
 		"a spreadsheet's id":     {header + "1.91431E+18,1,usd\n", `invoices.csv:2:1: account_id "1.91431E+18": looks like a number that a spreadsheet rewrote`},
 		"with a decimal comma":   {header + "\"2,19E+26\",1,usd\n", "looks like a number that a spreadsheet rewrote"},
 		"blank id":               {header + ",1,usd\n", "account id is blank"},

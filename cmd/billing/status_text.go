@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/ledger"
 )
 
@@ -24,6 +25,7 @@ func (s *standing) text(a *app) string {
 		[2]string{"pending", s.pendingText()},
 		[2]string{"invoices", s.invoicesText()},
 		[2]string{"findings", s.findingsText()},
+		[2]string{"needs", s.needsText()},
 	))
 	if len(s.summary.Sums) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", a.sumsTable(s.summary.Sums))
@@ -106,6 +108,14 @@ func (s *standing) findingsText() string {
 		return ""
 	}
 	return plural(s.summary.FindingsToAct, "needs a person", "need a person")
+}
+
+// needsText is what a run of the period would ask a person for.
+func (s *standing) needsText() string {
+	if s.outcome() != "needs_person" || s.summary.Unrecorded+s.summary.Changed > 0 {
+		return "" // nothing, or said of the invoices already
+	}
+	return billing.Verdict(s.period, s.summary).Error()
 }
 
 func (s *standing) addFindings(b *strings.Builder, a *app) {

@@ -36,7 +36,7 @@ func TestSumsTable(t *testing.T) {
  skipped    zero    usd             3       0.00
 ─────────────────────────────────────────────────
  all                jpy             1         80
-                    usd          4796  123576.70`, "\n")
+ all                usd          4796  123576.70`, "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -49,10 +49,10 @@ func TestTableShowsNamesFromOutside(t *testing.T) {
 	tab.AppendRow(table.Row{clean("株式会社"), "12.00"})
 	tab.AppendRow(table.Row{clean("a\x1b[2Jb\n\u202e"), "3.00"})
 	want := strings.TrimPrefix(`
- name                amount
-────────────────────────────
- 株式会社             12.00
- a\x1b[2Jb\n\u202e     3.00`, "\n")
+ name               amount
+───────────────────────────
+ 株式会社            12.00
+ a\x1b[2Jb\n\u202e    3.00`, "\n")
 	if diff := cmp.Diff(want, tab.Render()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -26,6 +26,16 @@ type program struct {
 	out  io.Writer
 }
 
+// shown says whether a line of a command's output is worth showing.
+type shown func(line string) bool
+
+func everything(string) bool { return true }
+
+// sentences leaves out tables: what a run charged is in the closing table too.
+func sentences(line string) bool {
+	return line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "─")
+}
+
 // build compiles the program from this checkout into dir.
 func build(ctx context.Context, dir string) (path string, err error) {
 	path = filepath.Join(dir, "billing")
@@ -39,7 +49,16 @@ func build(ctx context.Context, dir string) (path string, err error) {
 // run runs one command to its end, shows what it prints, and returns its exit
 // code. The error is set only if it could not be run at all.
 func (p *program) run(ctx context.Context, args ...string) (code int, err error) {
-	c, err := p.start(ctx, args...)
+	return p.runShowing(ctx, everything, args)
+}
+
+// brief is run without the tables.
+func (p *program) brief(ctx context.Context, args ...string) (code int, err error) {
+	return p.runShowing(ctx, sentences, args)
+}
+
+func (p *program) runShowing(ctx context.Context, show shown, args []string) (code int, err error) {
+	c, err := p.start(ctx, show, args)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +84,7 @@ type child struct {
 }
 
 // start starts a command and shows the line that a person would type.
-func (p *program) start(ctx context.Context, args ...string) (*child, error) {
+func (p *program) start(ctx context.Context, show shown, args []string) (*child, error) {
 	fmt.Fprintf(p.out, "\n%s\n", command("$ billing "+strings.Join(args, " ")))
 	c := &child{out: p.out, began: time.Now(), printed: make(chan struct{})}
 	c.cmd = exec.CommandContext(ctx, p.path, args...)
@@ -85,7 +104,9 @@ func (p *program) start(ctx context.Context, args ...string) (*child, error) {
 	go func() {
 		defer close(c.printed)
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			fmt.Fprintf(c.out, "  %s\n", lines.Text())
+			if show(lines.Text()) {
+				fmt.Fprintf(c.out, "  %s\n", lines.Text())
+			}
 		}
 	}()
 	return c, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/shopspring/decimal"
 
@@ -61,12 +62,15 @@ var trouble = []struct {
 	{stripeemu.Fault{Name: stripeemu.FaultHTML502, Probability: 0.01, WithoutWork: true}, "502s before anything happened"},
 	{stripeemu.Fault{Name: stripeemu.FaultCutBody, Probability: 0.01}, "answers cut in half"},
 	{stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Probability: 0.01}, "requests lost on the way there"},
-	{stripeemu.Fault{Name: stripeemu.FaultRateLimit429, Probability: 0.01}, "429s"},
+	{stripeemu.Fault{Name: stripeemu.FaultLockTimeout429, Probability: 0.01}, "429s for a lock"},
+	// Each of these halves the program's rate for a while.
+	{stripeemu.Fault{Name: stripeemu.FaultRateLimit429, Probability: 0.01, Times: 2}, "429s for the rate"},
 }
 
 // misbehave makes the emulator fail from now on, and returns a function that
 // says what happened.
-func misbehave(s *stripeemu.Server) (report func() string) {
+func misbehave(s *stripeemu.Server, w world.World) (report func() string) {
+	spareRefused(s, w)
 	ids := make([]int, len(trouble))
 	for i, t := range trouble {
 		t.fault.Method, t.fault.Path = "POST", "/v1/payment_intents"
@@ -78,6 +82,22 @@ func misbehave(s *stripeemu.Server) (report func() string) {
 			said = append(said, fmt.Sprintf("%d %s", s.FaultFired(ids[i]), t.says))
 		}
 		return strings.Join(said, ", ")
+	}
+}
+
+// spareRefused keeps trouble away from the few accounts that Stripe refuses: a
+// refusal proves nothing about an earlier request that got lost, so the program
+// would rightly keep asking for days. The first fault that matches wins, and
+// this one does nothing.
+func spareRefused(s *stripeemu.Server, w world.World) {
+	usable := map[string]bool{}
+	for _, m := range w.PaymentMethods() {
+		usable[m.ID] = !m.Detached
+	}
+	for _, a := range w.Accounts {
+		if a.PaymentMethod != "" && !usable[a.PaymentMethod] {
+			s.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Account: a.ID, Delay: time.Nanosecond})
+		}
 	}
 }
 
