@@ -166,5 +166,5 @@ func waitAfter(p ledger.Permit, a gateway.Answer) time.Duration {
 	case a.HTTPStatus == 429:
 		return jitter(2 * time.Second)
 	}
-	return jitter(time.Second << min(p.Sends-1, 5))
+	return jitter(time.Second << min(p.RunSends-1, 5))
 }

@@ -198,6 +198,10 @@ func (r *Runner) finish(ctx context.Context) error {
 	if err := r.outliveLeases(ctx); err != nil {
 		return err
 	}
+	// A heartbeat that waits for the row until it is done would take the end of
+	// this run for a takeover.
+	r.heart.pause()
+	defer r.heart.resume()
 	return ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
 		if err := r.run.Lock(ctx, tx); err != nil {
 			return err

@@ -34,7 +34,8 @@ type Permit struct {
 	StripeCustomer string
 	AmountMinor    int64
 	Currency       string
-	Sends          int // this one included
+	Sends          int // of this try, this one included
+	RunSends       int // by this run, this one included
 	// LifeMS is for how many milliseconds the permit is valid, counted from
 	// before the claim was asked for.
 	LifeMS float64
@@ -82,7 +83,7 @@ SET run_sends = CASE WHEN c.lease_owner = @run_id THEN c.run_sends + 1 ELSE 1 EN
 FROM picked p, clock
 WHERE c.billing_key = p.billing_key
 RETURNING c.account_id, c.billing_key, c.try, c.idempotency_key, c.body, c.body_sha256, c.stripe_account,
-    c.stripe_customer, c.amount_minor, c.currency, c.sends,
+    c.stripe_customer, c.amount_minor, c.currency, c.sends, c.run_sends,
     (1000 * extract(epoch FROM least(@permit::interval, c.window_opened_at + @window::interval - clock.t)))::float8 AS life_ms,
     clock.t AS claimed_at`
 

@@ -47,9 +47,11 @@ func (s Summary) Count(states ...ChargeState) (n int64) {
 }
 
 // Reasons of pending charges are what the last answer said, too many to sum by.
+// An amount that is no number, from a company's own view, was skipped for it.
 const sqlSums = `
 SELECT state, CASE WHEN state IN ('skipped', 'rejected', 'review', 'held') THEN reason ELSE '' END AS reason, currency,
-       count(*) AS count, sum(amount) AS amount, coalesce(sum(amount_minor), 0)::bigint AS amount_minor
+       count(*) AS count, coalesce(sum(amount) FILTER (WHERE amount > '-Infinity' AND amount < 'Infinity'), 0) AS amount,
+       coalesce(sum(amount_minor), 0)::bigint AS amount_minor
 FROM billing.charges WHERE job = $1 AND period = $2
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 

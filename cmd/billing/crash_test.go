@@ -53,7 +53,7 @@ func TestAFrozenOwnerRecordsItsAnswerAndSendsNothing(t *testing.T) {
 	// owner knows.
 	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Method: "POST", Account: held})
 	o.emu.Release()
-	o.month(75)
+	o.month(75, "--timeout", "10s")
 	if got := o.state(held); got != "pending" {
 		t.Fatalf("the charge is %s before its answer was recorded", got)
 	}
@@ -77,6 +77,7 @@ func TestAFrozenOwnerRecordsItsAnswerAndSendsNothing(t *testing.T) {
 	if got := one[string](o, `SELECT result FROM billing.job_run_attempts WHERE attempt = 1`); got != "taken_over" {
 		t.Errorf("attempt 1 is kept as %s", got)
 	}
+	o.emu.ClearFaults()
 	o.month(0)
 	o.mustBeWhole()
 }
