@@ -218,7 +218,7 @@ func (s *sender) probe(pause time.Duration) ([]claimed, error) {
 	for left := pause; left > 0; left -= time.Second {
 		s.r.alive()
 		if err := sleep(s.halted, min(left, time.Second)); err != nil {
-			return nil, nil
+			return nil, err
 		}
 	}
 	batch, err := s.claim(1)

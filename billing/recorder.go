@@ -157,6 +157,10 @@ func waitAfter(p ledger.Permit, a gateway.Answer) time.Duration {
 		return time.Hour
 	case a.NotSent, a.Verdict == gateway.VerdictKnown:
 		return 0
+	case a.Verdict == gateway.VerdictRefused:
+		// It stays pending only if an earlier send may still be on its way, and
+		// asking again soon would be refused again.
+		return time.Hour
 	case a.HTTPStatus >= 500 && a.Replayed:
 		// A stored 5xx is replayed for a day: asking again tells nothing.
 		return time.Hour

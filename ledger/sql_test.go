@@ -32,7 +32,7 @@ func TestEverySQLConstantPrepares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(ctx) //nolint:errcheck // nothing to keep
+	defer tx.Rollback(ctx)
 	for name, sql := range consts {
 		if strings.Contains(sql, "CREATE TEMPORARY TABLE") {
 			if _, err := tx.Exec(ctx, sql); err != nil {

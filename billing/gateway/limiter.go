@@ -13,6 +13,7 @@ import (
 const (
 	// MinConcurrency and MaxConcurrency bound the automatic concurrency.
 	MinConcurrency = 4
+	// MaxConcurrency is also the most that --concurrency takes.
 	MaxConcurrency = 256
 
 	// climbSteps is how many good answers bring the rate back from nothing.

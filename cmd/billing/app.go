@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -74,12 +76,18 @@ func (a *app) command(code *int, cmd *cli.Command, do action) *cli.Command {
 		if err := a.setUp(c); err != nil {
 			return err
 		}
+		name := strings.TrimPrefix(c.Command.HelpName, "billing ")
 		// A flag behind a positional argument would be swallowed silently.
 		if c.Args().Present() {
-			return usagef("unexpected argument %q: everything is a flag here; see billing %s --help", c.Args().First(), cmd.Name)
+			return usagef("unexpected argument %q: everything is a flag here; see billing %s --help", c.Args().First(), name)
 		}
 		res, err := do(c.Context, a, c)
-		*code = a.end(res, err, c.Command.FullName())
+		var signal interrupted
+		if err != nil && errors.As(context.Cause(c.Context), &signal) {
+			// What broke off says only that its context ended.
+			err = signal
+		}
+		*code = a.end(res, err, name)
 		return nil
 	}
 	return cmd
@@ -110,7 +118,7 @@ func (a *app) setUp(c *cli.Context) error {
 	case format == "json" || format == "auto" && !a.errTTY:
 		a.log = slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
 	case format == "text" || format == "auto":
-		a.log = slog.New(tint.NewHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
+		a.log = slog.New(tint.NewTextHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
 	default:
 		return usagef("--log-format %q: want auto, text or json", format)
 	}

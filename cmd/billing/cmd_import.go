@@ -186,7 +186,7 @@ func importError(name string, err error) error {
 		return inputError{duplicatesOf(name, twice)}
 	case errors.As(err, &conflict) && conflict.Frozen > 0:
 		// Classified by ErrInvoiceFrozen, which has a hint of its own.
-		return fmt.Errorf("%w\n%s", ledger.ErrInvoiceFrozen, conflictsOf(name, conflict))
+		return fmt.Errorf("%w\n%w", ledger.ErrInvoiceFrozen, conflictsOf(name, conflict))
 	case errors.As(err, &conflict):
 		return inputError{conflictsOf(name, conflict)}
 	}

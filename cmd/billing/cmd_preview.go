@@ -61,7 +61,7 @@ func preview(ctx context.Context, a *app, pool *pgxpool.Pool, job ledger.Job, pe
 		return out, nil
 	}
 	a.printSums(plan.Sums)
-	if recorded := int64(plan.Rows) - now.Unrecorded; recorded > 0 {
+	if recorded := plan.Rows - now.Unrecorded; recorded > 0 {
 		fmt.Fprintf(a.out, "%d of them are in the ledger already and stay as they were recorded; see billing status --period %s\n", recorded, period)
 	}
 	fmt.Fprintln(a.out, "nothing was written and nothing was sent")

@@ -19,9 +19,9 @@ func withSignals(parent context.Context, exit func(int)) (context.Context, func(
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		first := (<-signals).(syscall.Signal)
+		first, _ := (<-signals).(syscall.Signal)
 		cancel(interrupted{first})
-		second := (<-signals).(syscall.Signal)
+		second, _ := (<-signals).(syscall.Signal)
 		exit(128 + int(second))
 	}()
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
