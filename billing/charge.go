@@ -148,7 +148,7 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimPatience)
 		defer cancel()
 		asked = time.Now()
-		return ledger.InTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
+		return ledger.InQueueTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
 			permits, err = ledger.ClaimCharges(ctx, tx, s.r.run, ledger.ClaimLimits{
 				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(),
 			})

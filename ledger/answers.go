@@ -59,6 +59,8 @@ const answerArrays = `unnest(@billing_keys::text[], @tries::int[], @states::text
 
 // A definite answer is the answer to every send of the key, so none is open any
 // more. A refusal says nothing about an earlier send that is still on its way.
+// The state is compared as an expression, so that Postgres does not think of the
+// queue's index, which holds all that is pending: rows are found by their key.
 const sqlSettleIfPending = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 moved AS (
@@ -69,7 +71,7 @@ moved AS (
         lease_until = NULL, next_send_at = NULL, last_event = nextval('billing.charge_events_id_seq')
     FROM clock, ` + answerArrays + `
     WHERE c.billing_key = a.billing_key AND c.try = a.try
-      AND c.state = 'pending' AND a.state <> '' AND (a.state <> 'rejected' OR c.open_sends <= 1)
+      AND c.state || '' = 'pending' AND a.state <> '' AND (a.state <> 'rejected' OR c.open_sends <= 1)
     RETURNING c.billing_key, c.last_event, c.job, c.period, c.account_id, c.try, c.state, c.reason, c.payment_intent,
         c.request_id, clock.t),
 events AS (
@@ -93,7 +95,7 @@ SET sends = c.sends - a.not_sent::int,
     lease_until = CASE WHEN c.lease_owner = @run_id THEN NULL ELSE c.lease_until END,
     next_send_at = CASE WHEN c.lease_owner = @run_id AND a.wait > interval '0' THEN clock.t + a.wait ELSE c.next_send_at END
 FROM clock, ` + answerArrays + `
-WHERE c.billing_key = a.billing_key AND c.try = a.try AND c.state = 'pending'
+WHERE c.billing_key = a.billing_key AND c.try = a.try AND c.state || '' = 'pending'
 RETURNING c.billing_key`
 
 // RecordAnswers writes a group of answers in one transaction. If that fails, each is written by itself, so that one bad row
@@ -129,7 +131,7 @@ func (r *Recorded) add(o Recorded) {
 }
 
 func recordGroup(ctx context.Context, pool *pgxpool.Pool, run Run, answers []Answer) (rec Recorded, err error) {
-	err = InTx(ctx, pool, func(tx pgx.Tx) error {
+	err = InQueueTx(ctx, pool, func(tx pgx.Tx) error {
 		rec, err = recordIn(ctx, tx, run, answers)
 		return err
 	})

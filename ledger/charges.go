@@ -56,8 +56,7 @@ type ClaimLimits struct {
 // checks the permit once more right before the bytes. FOR SHARE makes a takeover
 // wait for this claim, and this claim fail after a takeover. Rows that failed
 // before come after those that were never sent. Rows are joined by their billing
-// key alone: a table that was just filled has no statistics, and with more to
-// choose from the planner then reads all of it for every claim.
+// key alone, which leaves one way to find them; see InQueueTx.
 const sqlClaimCharges = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 claim AS MATERIALIZED (
@@ -87,16 +86,9 @@ RETURNING c.account_id, c.billing_key, c.try, c.idempotency_key, c.body, c.body_
     (1000 * extract(epoch FROM least(@permit::interval, c.window_opened_at + @window::interval - clock.t)))::float8 AS life_ms,
     clock.t AS claimed_at`
 
-// The queue has an index in the order in which rows are taken; without
-// statistics Postgres would sort the whole queue for each claim instead.
-const sqlTakeInOrder = `SET LOCAL enable_sort TO off`
-
 // ClaimCharges takes pending rows inside their window to be sent, if the run
-// still owns the period. No rows and no error also mean that it may not.
+// still owns the period. It wants a transaction of InQueueTx. No rows and no error also mean that it may not.
 func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) ([]Permit, error) {
-	if _, err := tx.Exec(ctx, sqlTakeInOrder); err != nil {
-		return nil, fmt.Errorf("claim charges: %w", err)
-	}
 	rows, _ := tx.Query(ctx, sqlClaimCharges, pgx.NamedArgs{
 		"job": run.Job, "period": run.Period, "run_id": run.RunID, "attempt": run.Attempt,
 		"window": Window, "permit": min(limits.Permit, PermitLife),

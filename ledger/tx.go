@@ -24,7 +24,13 @@ const (
 	// beginWrite makes a commit durable whatever the server's default is: a
 	// send must never leave for a row that a power cut can take back.
 	beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on"
-	beginRead  = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	// beginQueue is beginWrite for statements that take or settle a few rows of a
+	// large queue. A table that was just filled has no statistics yet, and the
+	// planner then reads all that is pending for each of them. They must go by
+	// index, whatever it thinks.
+	beginQueue = beginWrite + "; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;" +
+		" SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off; SET LOCAL enable_sort TO off"
+	beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 	// maxTxTries bounds how often a transaction is repeated after a deadlock or
 	// a serialization failure. Both are rare here; more means a bug.
@@ -105,9 +111,18 @@ func checkServer(ctx context.Context, q Querier) error {
 // returns nil. A deadlock or a serialization failure repeats do, so do must
 // touch nothing but the database; no request to Stripe belongs in it.
 func InTx(ctx context.Context, pool *pgxpool.Pool, do func(tx pgx.Tx) error) error {
+	return retryTx(ctx, pool, beginWrite, do)
+}
+
+// InQueueTx is InTx for ClaimCharges and RecordAnswers: its plans go by index.
+func InQueueTx(ctx context.Context, pool *pgxpool.Pool, do func(tx pgx.Tx) error) error {
+	return retryTx(ctx, pool, beginQueue, do)
+}
+
+func retryTx(ctx context.Context, pool *pgxpool.Pool, begin string, do func(tx pgx.Tx) error) error {
 	var err error
 	for n := range maxTxTries {
-		if err = inTx(ctx, pool, pgx.TxOptions{BeginQuery: beginWrite}, do); !isTransient(err) {
+		if err = inTx(ctx, pool, pgx.TxOptions{BeginQuery: begin}, do); !isTransient(err) {
 			break
 		}
 		if pause(ctx, time.Duration(n+1)*10*time.Millisecond) != nil {

@@ -283,50 +283,55 @@ CREATE INDEX charges_pending_idx ON billing.charges (job, period, sends, account
     WHERE state = 'pending';
 
 -- +goose StatementBegin
--- A try is frozen: its key, body, hash and addressees never change, in any state.
--- A new try has the next number and another key, and the closed one must stand in
--- charge_tries already.
-CREATE FUNCTION billing.guard_charge() RETURNS trigger
+-- The triggers below find out by their WHEN whether an UPDATE breaks a rule, so
+-- that this function runs only to refuse it.
+CREATE FUNCTION billing.refuse_update() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF (NEW.job, NEW.period, NEW.account_id, NEW.billing_key)
-        IS DISTINCT FROM (OLD.job, OLD.period, OLD.account_id, OLD.billing_key) THEN
-        RAISE EXCEPTION 'the identity of charge % never changes', OLD.billing_key
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_identity_frozen';
-    END IF;
-    IF NEW.try = OLD.try AND OLD.idempotency_key IS NOT NULL AND
+    RAISE EXCEPTION 'charge %: %', OLD.billing_key, TG_ARGV[0]
+        USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME;
+END $$;
+-- +goose StatementEnd
+-- The identity of a debt never changes.
+CREATE TRIGGER charges_identity_frozen BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (
+        (NEW.job, NEW.period, NEW.account_id, NEW.billing_key)
+        IS DISTINCT FROM (OLD.job, OLD.period, OLD.account_id, OLD.billing_key))
+    EXECUTE FUNCTION billing.refuse_update('its identity never changes');
+-- A try is frozen: its key, body, hash and addressees never change, in any state.
+CREATE TRIGGER charges_try_frozen BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (
+        NEW.try = OLD.try AND OLD.idempotency_key IS NOT NULL AND
         (NEW.idempotency_key, NEW.body, NEW.body_sha256, NEW.stripe_account, NEW.stripe_customer, NEW.amount_minor, NEW.amount, NEW.currency)
         IS DISTINCT FROM
-        (OLD.idempotency_key, OLD.body, OLD.body_sha256, OLD.stripe_account, OLD.stripe_customer, OLD.amount_minor, OLD.amount, OLD.currency) THEN
-        RAISE EXCEPTION 'try % of charge % is frozen', OLD.try, OLD.billing_key
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_try_frozen';
-    END IF;
-    IF NEW.try <> OLD.try AND (NEW.try <> OLD.try + 1
+        (OLD.idempotency_key, OLD.body, OLD.body_sha256, OLD.stripe_account, OLD.stripe_customer, OLD.amount_minor, OLD.amount, OLD.currency))
+    EXECUTE FUNCTION billing.refuse_update('the request of a try never changes');
+-- A charge never changes its state without an event.
+CREATE TRIGGER charges_change_has_event BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (NEW.state <> OLD.state AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event)
+    EXECUTE FUNCTION billing.refuse_update('a change of state needs an event');
+
+-- +goose StatementBegin
+-- A new try has the next number and another key, and the closed one stands in
+-- charge_tries already.
+CREATE FUNCTION billing.guard_try_order() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.try <> OLD.try + 1
         OR NEW.idempotency_key IS NOT DISTINCT FROM OLD.idempotency_key
         OR NOT EXISTS (SELECT FROM billing.charge_tries t
-            WHERE t.job = OLD.job AND t.period = OLD.period AND t.account_id = OLD.account_id AND t.try = OLD.try)) THEN
-        RAISE EXCEPTION 'try % of charge % must close before try % opens', OLD.try, OLD.billing_key, NEW.try
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_try_order';
-    END IF;
-    IF NEW.state <> OLD.state AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event THEN
-        RAISE EXCEPTION 'charge % may not go from % to % without an event', OLD.billing_key, OLD.state, NEW.state
-            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'charges_change_has_event';
+            WHERE t.job = OLD.job AND t.period = OLD.period AND t.account_id = OLD.account_id AND t.try = OLD.try) THEN
+        RAISE EXCEPTION 'charge %: try % must close before try % opens', OLD.billing_key, OLD.try, NEW.try
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN NEW;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER charges_guard BEFORE UPDATE ON billing.charges
-    FOR EACH ROW WHEN (
-        OLD.state <> NEW.state OR OLD.try <> NEW.try
-        OR OLD.billing_key <> NEW.billing_key OR OLD.account_id <> NEW.account_id
-        OR OLD.job <> NEW.job OR OLD.period <> NEW.period
-        OR OLD.idempotency_key IS DISTINCT FROM NEW.idempotency_key
-        OR OLD.body IS DISTINCT FROM NEW.body OR OLD.body_sha256 IS DISTINCT FROM NEW.body_sha256
-        OR OLD.stripe_account <> NEW.stripe_account OR OLD.stripe_customer <> NEW.stripe_customer
-        OR OLD.amount_minor IS DISTINCT FROM NEW.amount_minor
-        OR OLD.amount <> NEW.amount OR OLD.currency <> NEW.currency)
-    EXECUTE FUNCTION billing.guard_charge();
+CREATE TRIGGER charges_try_order BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (NEW.try <> OLD.try)
+    EXECUTE FUNCTION billing.guard_try_order();
 -- A recorded debt is never forgotten.
 CREATE TRIGGER charges_no_delete BEFORE DELETE ON billing.charges
     FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
