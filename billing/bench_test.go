@@ -38,10 +38,13 @@ var durable = sync.OnceValues(func() (*pgserver.Server, error) {
 	return pgserver.Start(context.Background(), pgserver.Options{Durable: true, Log: os.Stderr})
 })
 
+var databases atomic.Int64
+
 // benchLedger is an empty migrated database on a durable server.
 func benchLedger(b *testing.B, name string) *pgxpool.Pool {
 	b.Helper()
 	ctx := context.Background()
+	name += strconv.FormatInt(databases.Add(1), 10)
 	server, err := durable()
 	if err != nil {
 		b.Fatal(err)
@@ -116,7 +119,7 @@ func BenchmarkRecord(b *testing.B) {
 	ctx := context.Background()
 	n := benchRows()
 	for range b.N {
-		pool := benchLedger(b, "record_"+strconv.Itoa(b.N))
+		pool := benchLedger(b, "record")
 		bill(b, pool, n)
 		r, _ := benchRunner(b, pool, stripeemu.Config{}, Options{})
 		if _, err := r.claim(ctx); err != nil {
@@ -142,7 +145,7 @@ func BenchmarkPreview(b *testing.B) {
 	ctx := context.Background()
 	n := benchRows()
 	for range b.N {
-		pool := benchLedger(b, "preview_"+strconv.Itoa(b.N))
+		pool := benchLedger(b, "preview")
 		bill(b, pool, n)
 		peak := watchMemory()
 		started := time.Now()
@@ -186,7 +189,7 @@ func BenchmarkDonePeriod(b *testing.B) {
 	ctx := context.Background()
 	n := benchRows()
 	for range b.N {
-		pool := benchLedger(b, "done_"+strconv.Itoa(b.N))
+		pool := benchLedger(b, "done")
 		bill(b, pool, n)
 		r, emu := benchRunner(b, pool, stripeemu.Config{}, Options{})
 		if _, err := r.claim(ctx); err != nil {
@@ -225,7 +228,7 @@ func BenchmarkCharge(b *testing.B) {
 	ctx := context.Background()
 	const n, concurrency = 20_000, 32
 	for range b.N {
-		pool := benchLedger(b, "charge_"+strconv.Itoa(b.N))
+		pool := benchLedger(b, "charge")
 		bill(b, pool, n)
 		r, emu := benchRunner(b, pool, stripeemu.Config{LogLimit: -1}, Options{Concurrency: concurrency})
 		if _, err := r.claim(ctx); err != nil {
@@ -305,7 +308,7 @@ func BenchmarkRate(b *testing.B) {
 	ctx := context.Background()
 	const n, rate = 1500, 100
 	for range b.N {
-		pool := benchLedger(b, "rate_"+strconv.Itoa(b.N))
+		pool := benchLedger(b, "rate")
 		bill(b, pool, n)
 		r, emu := benchRunner(b, pool, stripeemu.Config{Latency: 200 * time.Millisecond}, Options{Rate: rate})
 		if _, err := r.claim(ctx); err != nil {

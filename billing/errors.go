@@ -1,9 +1,7 @@
 package billing
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/chargeonce/billing/ledger"
@@ -63,7 +61,7 @@ type UnsettledError struct {
 }
 
 func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("%d charges are still pending: their outcome is not known yet", e.Pending)
+	return plural(e.Pending, "charge is still pending: its outcome is", "charges are still pending: their outcomes are") + " not known yet"
 }
 
 // Hint says what to do.
@@ -92,17 +90,17 @@ func Verdict(period ledger.Period, s ledger.Summary) error {
 		return &UnsettledError{Pending: inside, Until: s.NextWindowEnds}
 	case s.Expired > 0:
 		return &PersonError{
-			fmt.Sprintf("%d charges are pending and past their window: they were left alone", s.Expired),
-			"they need the reconciler, which looks for their payments at Stripe; see docs/runbook.md",
+			plural(s.Expired, "charge is pending and past its window: it was", "charges are pending and past their window: they were") + " left alone",
+			"only a look at Stripe can tell whether they were paid, which this version can't take yet: see docs/runbook.md",
 		}
 	case s.Unrecorded > 0:
 		return &PersonError{
-			fmt.Sprintf("%d invoices of %s are not in the ledger: they came after it was recorded", s.Unrecorded, period),
+			plural(s.Unrecorded, "invoice is", "invoices are") + fmt.Sprintf(" not in the ledger of %s: it was recorded before", period),
 			fmt.Sprintf("billing reopen --period %s --why \"late invoices\" && billing run --period %s", period, period),
 		}
 	case s.Changed > 0:
 		return &PersonError{
-			fmt.Sprintf("%d invoices of %s have another amount or currency than was recorded", s.Changed, period),
+			plural(s.Changed, "invoice has", "invoices have") + fmt.Sprintf(" another amount or currency than was recorded for %s", period),
 			"the recorded amount is what was charged; put the difference on the next period",
 		}
 	}
@@ -120,15 +118,14 @@ func needs(period ledger.Period, s ledger.Summary) error {
 		n    int64
 		what string
 	}{
-		{s.Count(ledger.ChargeReview), "need review"},
-		{s.FindingsToAct, "findings are open"},
-		{s.Count(ledger.ChargeRejected), "were rejected by Stripe: their data must be mended"},
-		{s.Count(ledger.ChargeHeld), "are held"},
-		{unusable, "were skipped because their invoice can't be used"},
+		{s.Count(ledger.ChargeReview), plural(s.Count(ledger.ChargeReview), "charge needs", "charges need") + " review"},
+		{s.FindingsToAct, plural(s.FindingsToAct, "finding is", "findings are") + " open"},
+		{s.Count(ledger.ChargeRejected), plural(s.Count(ledger.ChargeRejected), "charge was", "charges were") + " rejected by Stripe: what it refused must be mended"},
+		{s.Count(ledger.ChargeHeld), plural(s.Count(ledger.ChargeHeld), "charge is", "charges are") + " held"},
+		{unusable, plural(unusable, "charge was", "charges were") + " skipped because the invoice can't be used"},
 	} {
 		if need.n > 0 {
-			return &PersonError{fmt.Sprintf("%d charges of %s: %s", need.n, period, need.what),
-				fmt.Sprintf("billing status --period %s", period)}
+			return &PersonError{fmt.Sprintf("period %s: %s", period, need.what), fmt.Sprintf("billing status --period %s", period)}
 		}
 	}
 	return nil
@@ -140,9 +137,10 @@ func isUnusable(reason string) bool {
 	return reason == SkipBadAccountID || reason == SkipBadAmount || reason == SkipBadCurrency
 }
 
-func sortSums(sums []ledger.StateSum) {
-	order := func(s ledger.ChargeState) int { return slices.Index(ledger.ChargeStates, s) }
-	slices.SortFunc(sums, func(a, b ledger.StateSum) int {
-		return cmp.Or(cmp.Compare(order(a.State), order(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Currency, b.Currency))
-	})
+// plural writes a number with what there is one or more of.
+func plural(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }

@@ -36,7 +36,9 @@ const (
 type decider struct {
 	job    ledger.Job
 	period ledger.Period
-	buf    []byte
+	// bare leaves the request out where only the decision is wanted.
+	bare bool
+	buf  []byte
 }
 
 // decide says what becomes of one billable row. The amount returned is the
@@ -69,6 +71,9 @@ func (d *decider) decide(b *ledger.Billable) (ledger.Decision, decimal.Decimal) 
 		return dec, amount
 	}
 	dec.State, dec.AmountMinor = ledger.ChargePending, minor
+	if d.bare {
+		return dec, amount
+	}
 	d.buf = gateway.AppendBody(d.buf[:0], gateway.BodyParams{
 		Amount: minor, Currency: dec.Currency, Customer: b.StripeCustomer, PaymentMethod: b.PaymentMethod,
 		Description: b.Description, BillingKey: dec.BillingKey, Job: string(d.job), Period: string(d.period),
@@ -185,6 +190,6 @@ func (p *planner) plan() Plan {
 	for _, s := range p.sums {
 		plan.Sums = append(plan.Sums, *s)
 	}
-	sortSums(plan.Sums)
+	ledger.SortSums(plan.Sums)
 	return plan
 }

@@ -13,6 +13,7 @@ import (
 // read-only snapshot, and writes and sends nothing.
 func Preview(ctx context.Context, pool *pgxpool.Pool, job ledger.Job, period ledger.Period, progress func(rows int64)) (Plan, ledger.Summary, error) {
 	p := newPlanner(job, period)
+	p.bare = true
 	var summary ledger.Summary
 	err := ledger.InReadTx(ctx, pool, func(tx pgx.Tx) (err error) {
 		err = ledger.EachBillable(ctx, tx, job, period, func(rows []ledger.Billable) error {

@@ -65,7 +65,7 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 func (r *Runner) lookAt(ctx context.Context, l *look, page []gateway.PaymentIntent, meta gateway.Meta) error {
 	l.pages++
 	r.alive()
-	if err := r.checkClock(ctx, meta.Date); err != nil {
+	if err := CheckClock(ctx, r.pool, meta.Date); err != nil {
 		return err
 	}
 	ours := map[string]string{}
@@ -98,12 +98,14 @@ func (r *Runner) lookAt(ctx context.Context, l *look, page []gateway.PaymentInte
 	return nil
 }
 
-// checkClock compares Postgres's clock with Stripe's Date header, read just now.
-func (r *Runner) checkClock(ctx context.Context, stripe time.Time) error {
+// CheckClock compares Postgres's clock with Stripe's Date header, read just now;
+// a *ClockError if they differ by more than two minutes. Every run does it before
+// its first send: a window that is measured by a wrong clock is none.
+func CheckClock(ctx context.Context, q ledger.Querier, stripe time.Time) error {
 	if stripe.IsZero() {
-		return nil
+		return errors.New("Stripe's answer has no Date: its clock can't be compared with Postgres's") //nolint:staticcheck // a name
 	}
-	now, err := ledger.Now(ctx, r.pool)
+	now, err := ledger.Now(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (r *Runner) checkClock(ctx context.Context, stripe time.Time) error {
 // somethingToRecord reports whether any billable row has no charge, or would be
 // decided otherwise than it was when it was skipped.
 func (r *Runner) somethingToRecord(ctx context.Context) (bool, error) {
-	d := decider{job: r.run.Job, period: r.run.Period}
+	d := decider{job: r.run.Job, period: r.run.Period, bare: true}
 	err := ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) error {
 		return ledger.EachUnrecorded(ctx, tx, r.run.Job, r.run.Period, func(rows []ledger.Billable) error {
 			for i := range rows {
@@ -205,6 +207,7 @@ func olderThanStripe(period ledger.Period, account, paymentIntent string, n int)
 		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for account %s): "+
 			"the ledger is older than Stripe, after a restored backup or with a second environment on the same account",
 			period, n, paymentIntent, account),
-		Hint: "bring the ledger up to what Stripe shows first (billing reconcile --rebuild); nothing was recorded or sent",
+		Hint: "nothing was recorded or sent. The ledger must first be brought up to what Stripe shows (billing reconcile --rebuild, " +
+			"which this version does not have yet): see docs/runbook.md",
 	}
 }

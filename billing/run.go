@@ -71,11 +71,13 @@ type Result struct {
 	Summary     ledger.Summary
 	Findings    []ledger.Finding
 	AlreadyDone bool
-	Recorded    int64
-	Sent        int64
-	Settled     int64
-	Renewed     int64
-	Warnings    []string
+	// Claimed says that this run owned the period, so that Run is its own.
+	Claimed  bool
+	Recorded int64
+	Sent     int64
+	Settled  int64
+	Renewed  int64
+	Warnings []string
 }
 
 // Runner runs one period of one job.
@@ -259,7 +261,7 @@ func (r *Runner) outliveLeases(ctx context.Context) error {
 // unless something more urgent went wrong.
 func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Result, error) {
 	res := Result{
-		Run: r.run, AlreadyDone: alreadyDone, Recorded: r.recorded,
+		Run: r.run, AlreadyDone: alreadyDone, Claimed: r.run.Attempt > 0, Recorded: r.recorded,
 		Sent: r.sent.Load(), Settled: r.settled.Load(), Renewed: r.renewed,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)

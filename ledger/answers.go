@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ RETURNING c.billing_key`
 // not be written at all.
 func RecordAnswers(ctx context.Context, pool *pgxpool.Pool, run Run, answers []Answer) (Recorded, error) {
 	// One order for all writers keeps deadlocks rare.
-	slices.SortFunc(answers, func(a, b Answer) int { return cmpText(a.BillingKey, b.BillingKey) })
+	slices.SortFunc(answers, func(a, b Answer) int { return cmp.Compare(a.BillingKey, b.BillingKey) })
 	rec, err := recordGroup(ctx, pool, run, answers)
 	if err == nil || len(answers) <= 1 || IsUnreachable(err) || ctx.Err() != nil {
 		return rec, err

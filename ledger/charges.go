@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,7 +56,8 @@ type ClaimLimits struct {
 // The window and the claim are checked here, by the one clock; the transport
 // checks the permit once more right before the bytes. FOR SHARE makes a takeover
 // wait for this claim, and this claim fail after a takeover. Rows that failed
-// before come after those that were never sent. Rows are joined by their billing
+// before come after those that were never sent. A row that rests after a failure
+// does so for the run that saw it; the next run may ask again at once. Rows are joined by their billing
 // key alone, which leaves one way to find them; see InQueueTx.
 const sqlClaimCharges = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
@@ -70,8 +72,8 @@ picked AS MATERIALIZED (
       AND c.job = @job AND c.period = @period AND c.state = 'pending'
       AND c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval
       AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
-      AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)
-      AND (c.lease_owner IS DISTINCT FROM @run_id OR c.run_sends < @sends_per_run)
+      AND (c.lease_owner IS DISTINCT FROM @run_id
+           OR (c.run_sends < @sends_per_run AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)))
     ORDER BY c.sends, c.account_id
     LIMIT @rows
     FOR UPDATE OF c SKIP LOCKED)
@@ -102,19 +104,9 @@ func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) (
 		if a.Sends != b.Sends {
 			return a.Sends - b.Sends
 		}
-		return cmpText(a.AccountID, b.AccountID)
+		return cmp.Compare(a.AccountID, b.AccountID)
 	})
 	return permits, nil
-}
-
-func cmpText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // Queue is what a run still has to send.
@@ -139,7 +131,7 @@ pending AS (
     SELECT NOT (c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval) AS expired,
            c.lease_owner IS NOT DISTINCT FROM @run_id AND c.run_sends >= @sends_per_run AS exhausted,
            coalesce(c.lease_until > clock.t, false) AS leased,
-           greatest(c.lease_until, c.next_send_at) AS free_at
+           greatest(c.lease_until, CASE WHEN c.lease_owner = @run_id THEN c.next_send_at END) AS free_at
     FROM billing.charges c, clock
     WHERE c.job = @job AND c.period = @period AND c.state = 'pending')
 SELECT count(*) FILTER (WHERE NOT expired AND NOT exhausted AND coalesce(free_at <= clock.t, true)) AS sendable,

@@ -1,12 +1,16 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/shopspring/decimal"
+
+	"github.com/chargeonce/billing/ledger/money"
 )
 
 // StateSum is the charges of a period in one state, reason and currency.
@@ -46,14 +50,22 @@ func (s Summary) Count(states ...ChargeState) (n int64) {
 	return n
 }
 
-// Reasons of pending charges are what the last answer said, too many to sum by.
-// An amount that is no number, from a company's own view, was skipped for it.
+// The key set is a checksum over the accounts, to be compared with that of what
+// is billable: XOR does not depend on the order, and equal sets of a million
+// accounts are told apart from unequal ones at the price of counting them.
 const sqlSums = `
-SELECT state, CASE WHEN state IN ('skipped', 'rejected', 'review', 'held') THEN reason ELSE '' END AS reason, currency,
-       count(*) AS count, coalesce(sum(amount) FILTER (WHERE amount > '-Infinity' AND amount < 'Infinity'), 0) AS amount,
-       coalesce(sum(amount_minor), 0)::bigint AS amount_minor
+SELECT state, '' AS reason, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount_minor,
+       bit_xor(hashtextextended(account_id, 0)) AS key_set
 FROM billing.charges WHERE job = $1 AND period = $2
-GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+GROUP BY state, currency`
+
+// An amount that is no number, from a company's own view, was skipped for it.
+const sqlReasons = `
+SELECT state, reason, currency, count(*) AS count,
+       coalesce(sum(amount) FILTER (WHERE amount > '-Infinity' AND amount < 'Infinity'), 0) AS amount,
+       coalesce(sum(amount_minor), 0)::bigint AS amount_minor
+FROM billing.charges WHERE job = $1 AND period = $2 AND state IN ('skipped', 'rejected', 'review', 'held', 'void')
+GROUP BY state, reason, currency`
 
 const sqlWindows = `
 SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends
@@ -61,6 +73,11 @@ FROM (SELECT c.window_opened_at + $3::interval AS ends,
              c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + $3::interval AS inside
       FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
       WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending') w`
+
+const sqlBillableKeySet = `
+SELECT count(*), bit_xor(hashtextextended(account_id, 0)),
+       obj_description('billing.billable'::regclass) IS NOT DISTINCT FROM 'shipped ' || md5(pg_get_viewdef('billing.billable'::regclass))
+FROM billing.billable WHERE job = $1 AND period = $2`
 
 const sqlCompare = `
 SELECT count(*) FILTER (WHERE c.account_id IS NULL) AS unrecorded,
@@ -72,18 +89,31 @@ WHERE b.job = $1 AND b.period = $2`
 const sqlActFindings = `
 SELECT count(*) FROM billing.findings WHERE job = $1 AND period = $2 AND severity = 'act' AND resolved_at IS NULL`
 
+// keySet is how many accounts there are, and a checksum over them.
+type keySet struct{ count, xor int64 }
+
+// sumRow is a StateSum as sqlSums gives it.
+type sumRow struct {
+	State       ChargeState
+	Reason      string
+	Currency    string
+	Count       int64
+	AmountMinor int64
+	KeySet      *int64
+}
+
 // Summarize reads where a period stands, and compares what is billable with what
 // is recorded.
 func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summary, err error) {
-	rows, _ := q.Query(ctx, sqlSums, job, period)
-	if s.Sums, err = pgx.CollectRows(rows, pgx.RowToStructByName[StateSum]); err != nil {
+	recorded, err := s.readSums(ctx, q, job, period)
+	if err != nil {
 		return s, fmt.Errorf("sum the charges of %s: %w", period, err)
 	}
 	if err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(&s.Expired, &s.NextWindowEnds); err != nil {
 		return s, fmt.Errorf("look at the windows of %s: %w", period, err)
 	}
-	if s.Unrecorded, s.Changed, err = Compare(ctx, q, job, period); err != nil {
-		return s, err
+	if err := s.compare(ctx, q, job, period, recorded); err != nil {
+		return s, fmt.Errorf("compare billable with the charges of %s: %w", period, err)
 	}
 	if err := q.QueryRow(ctx, sqlActFindings, job, period).Scan(&s.FindingsToAct); err != nil {
 		return s, fmt.Errorf("count the findings of %s: %w", period, err)
@@ -91,13 +121,66 @@ func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summar
 	return s, nil
 }
 
-// Compare counts invoices that are billable but not in the ledger, and those
-// whose amount or currency is not what was recorded.
-func Compare(ctx context.Context, q Querier, job Job, period Period) (unrecorded, changed int64, err error) {
-	if err := q.QueryRow(ctx, sqlCompare, job, period).Scan(&unrecorded, &changed); err != nil {
-		return 0, 0, fmt.Errorf("compare billable with charges of %s: %w", period, err)
+// readSums fills Sums: states with reasons from their rows, which are few, the
+// others from the index alone.
+func (s *Summary) readSums(ctx context.Context, q Querier, job Job, period Period) (keySet, error) {
+	rows, _ := q.Query(ctx, sqlSums, job, period)
+	sums, err := pgx.CollectRows(rows, pgx.RowToStructByName[sumRow])
+	if err != nil {
+		return keySet{}, err
 	}
-	return unrecorded, changed, nil
+	var set keySet
+	for _, r := range sums {
+		set.count += r.Count
+		set.xor ^= deref(r.KeySet)
+		switch r.State {
+		case ChargeSkipped, ChargeRejected, ChargeReview, ChargeHeld, ChargeVoid:
+			continue
+		}
+		s.Sums = append(s.Sums, StateSum{
+			State: r.State, Currency: r.Currency, Count: r.Count, AmountMinor: r.AmountMinor,
+			// The amount of a charge that was not skipped is exact in its currency.
+			Amount: money.FromMinor(r.AmountMinor, money.Currency(r.Currency)),
+		})
+	}
+	rows, _ = q.Query(ctx, sqlReasons, job, period)
+	reasons, err := pgx.CollectRows(rows, pgx.RowToStructByName[StateSum])
+	s.Sums = append(s.Sums, reasons...)
+	SortSums(s.Sums)
+	return set, err
+}
+
+// SortSums puts sums into the order in which reports print them.
+func SortSums(sums []StateSum) {
+	order := func(s ChargeState) int { return slices.Index(ChargeStates, s) }
+	slices.SortFunc(sums, func(a, b StateSum) int {
+		return cmp.Or(cmp.Compare(order(a.State), order(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Currency, b.Currency))
+	})
+}
+
+// compare counts invoices that are billable but not in the ledger, and those
+// whose amount or currency is not what was recorded. Rows are compared one by one
+// only if the sets differ, or if the view is a company's own: the amounts of the
+// shipped one are frozen with their invoices.
+func (s *Summary) compare(ctx context.Context, q Querier, job Job, period Period, recorded keySet) error {
+	var billable keySet
+	var xor *int64
+	var shipped *bool
+	if err := q.QueryRow(ctx, sqlBillableKeySet, job, period).Scan(&billable.count, &xor, &shipped); err != nil {
+		return err
+	}
+	billable.xor = deref(xor)
+	if billable == recorded && deref(shipped) {
+		return nil
+	}
+	return q.QueryRow(ctx, sqlCompare, job, period).Scan(&s.Unrecorded, &s.Changed)
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // Periods are found by leaping from one to the next in the index: a ledger of

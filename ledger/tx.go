@@ -22,8 +22,11 @@ type Querier interface {
 
 const (
 	// beginWrite makes a commit durable whatever the server's default is: a
-	// send must never leave for a row that a power cut can take back.
-	beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on"
+	// send must never leave for a row that a power cut can take back. A process
+	// that stands still in the middle of a transaction must not keep its locks
+	// from the one that takes over.
+	beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on;" +
+		" SET LOCAL idle_in_transaction_session_timeout TO '5s'"
 	// beginQueue is beginWrite for statements that take or settle a few rows of a
 	// large queue. A table that was just filled has no statistics yet, and the
 	// planner then reads all that is pending for each of them. They must go by
@@ -169,8 +172,9 @@ func isTransient(err error) bool {
 func IsUnreachable(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		// Shutting down, crashed, starting up, out of connections.
-		return pg.Code[:2] == "57" && pg.Code != "57014" || pg.Code[:2] == "08" || pg.Code == "53300"
+		// Shutting down, crashed, starting up, out of connections, or cut off
+		// after standing still in a transaction.
+		return pg.Code[:2] == "57" && pg.Code != "57014" || pg.Code[:2] == "08" || pg.Code == "53300" || pg.Code == "25P03"
 	}
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) || isConnectionLost(err)

@@ -110,6 +110,8 @@ func provider(db *sql.DB, log *slog.Logger) (*goose.Provider, error) {
 		lock.WithTableName(lockTable),
 		lock.WithTableLockTimeout(200*time.Millisecond, 1500), // five minutes
 		lock.WithTableLogger(log),
+		// A role that may not use the table never will, however often it asks.
+		lock.WithTableRetryPolicy(func(err error) bool { return !isRefused(err) }),
 	)
 	if err != nil {
 		return nil, err
@@ -134,6 +136,11 @@ func createSchema(ctx context.Context, db *sql.DB) (err error) {
 		}
 	}
 	return err
+}
+
+func isRefused(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42501"
 }
 
 // isCatalogRace reports the errors of two CREATE … IF NOT EXISTS at once.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -25,6 +26,7 @@ type app struct {
 	json     bool
 	quiet    bool
 	log      *slog.Logger
+	meter    atomic.Pointer[meter]
 }
 
 // action is the work of one command. It returns what --json prints and the error
@@ -116,9 +118,9 @@ func (a *app) setUp(c *cli.Context) error {
 	}
 	switch format := c.String("log-format"); {
 	case format == "json" || format == "auto" && !a.errTTY:
-		a.log = slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
+		a.log = slog.New(slog.NewJSONHandler(logWriter{a}, &slog.HandlerOptions{Level: level}))
 	case format == "text" || format == "auto":
-		a.log = slog.New(tint.NewTextHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
+		a.log = slog.New(tint.NewTextHandler(logWriter{a}, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
 	default:
 		return usagef("--log-format %q: want auto, text or json", format)
 	}

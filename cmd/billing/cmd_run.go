@@ -128,7 +128,7 @@ func (a *app) printRun(res billing.Result, period ledger.Period, mode string, er
 	switch {
 	case res.AlreadyDone:
 		fmt.Fprintf(a.out, "period %s was done before; nothing was sent (%s mode)\n", period, mode)
-	case res.Run.Attempt > 0:
+	case res.Claimed:
 		fmt.Fprintf(a.out, "period %s is %s: %d recorded, %d sent, %d settled by attempt %d (%s mode)\n",
 			period, res.Run.State, res.Recorded, res.Sent, res.Settled, res.Run.Attempt, mode)
 	}

@@ -136,6 +136,8 @@ func classifyStripe(err *gateway.Error) failure {
 	switch err.Kind {
 	case gateway.KindAuth, gateway.KindPermission:
 		return failure{exitNoPermission, "failed", "stripe_refused_key", "check STRIPE_SECRET_KEY and its rights in the Stripe dashboard"}
+	case gateway.KindWrongMode:
+		return failure{exitBadConfig, "failed", "wrong_mode", "the key is of the other mode than what it was asked for"}
 	default:
 		return failure{exitUnreachable, "unreachable", "stripe_unreachable", "run again later"}
 	}

@@ -28,25 +28,48 @@ type meter struct {
 	next  time.Time
 }
 
-func (a *app) newMeter() *meter { return &meter{a: a, next: time.Now().Add(logEvery)} }
+func (a *app) newMeter() *meter {
+	m := &meter{a: a, next: time.Now().Add(logEvery)}
+	a.meter.Store(m)
+	return m
+}
+
+// logWriter writes log lines above the bar, where there is one.
+type logWriter struct{ a *app }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	if m := w.a.meter.Load(); m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.bar != nil {
+			_ = m.bar.Clear() // it is drawn again with its next step
+		}
+	}
+	return w.a.err.Write(p)
+}
 
 func (m *meter) show(p billing.Progress) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	if now.Before(m.next) && (p.Phase == m.phase || !m.a.progress()) {
-		return
-	}
-	if m.a.progress() {
-		m.next = now.Add(drawEvery)
-		m.draw(p)
-		return
-	}
-	m.next = now.Add(logEvery)
-	m.phase = p.Phase
-	if !m.a.quiet {
+	if m.due(p) {
+		// Not under the lock: the log writes above the bar, and takes it.
 		m.a.log.Info("progress", "phase", p.Phase, "done", p.Done, "total", p.Total)
 	}
+}
+
+// due draws the bar if there is one, or reports whether a log line is due.
+func (m *meter) due(p billing.Progress) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, bar := time.Now(), m.a.progress()
+	if now.Before(m.next) && (p.Phase == m.phase || !bar) {
+		return false
+	}
+	if bar {
+		m.next = now.Add(drawEvery)
+		m.draw(p)
+		return false
+	}
+	m.next = now.Add(logEvery)
+	return !m.a.quiet
 }
 
 func (m *meter) draw(p billing.Progress) {

@@ -162,6 +162,26 @@ func TestDifferingClocksSendNothing(t *testing.T) {
 	}
 }
 
+// A run with nothing left to record takes no look, and still compares the clocks
+// before its first send: here Stripe has forgotten the key that it would repeat.
+func TestDifferingClocksSendNothingOfARecordedPeriod(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(2))
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseAnswer, Method: "POST"})
+	o.month(75, "--timeout", "3s")
+	o.emu.ClearFaults()
+	posts := o.emu.Posts()
+	o.emu.SetOffset(o.emu.Offset() + 24*time.Hour + 30*time.Minute)
+	o.month(78)
+	if got := o.emu.Posts() - posts; got != 0 {
+		t.Errorf("%d POSTs although the clocks differ", got)
+	}
+	o.db.SetOffset(o.emu.Offset())
+	o.month(4)
+	o.mustBeWhole()
+}
+
 // A clock that jumps in the middle of a run stops it after a bounded number of
 // sends.
 func TestAClockThatJumpsDuringARunStopsIt(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/billing/gateway"
 	"github.com/chargeonce/billing/ledger"
 )
@@ -68,11 +69,15 @@ func openGateway(a *app, maxConns int, readRate float64) (*gateway.Client, error
 }
 
 // pinIdentity asks Stripe whose key it is and compares with the account that the
-// ledger belongs to, before anything else is asked or sent.
+// ledger belongs to, and Stripe's clock with Postgres's, before anything else is
+// asked or sent.
 func pinIdentity(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client) (ledger.Identity, error) {
 	seen, err := client.Finder().Account(ctx)
 	if err != nil {
 		return ledger.Identity{}, fmt.Errorf("ask Stripe whose key this is: %w", err)
+	}
+	if err := billing.CheckClock(ctx, pool, seen.Date); err != nil {
+		return ledger.Identity{}, err
 	}
 	id := ledger.Identity{AccountID: seen.AccountID, Livemode: seen.Livemode, PinnedBy: ownerOf()}
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error { return ledger.PinIdentity(ctx, tx, id) })
