@@ -170,6 +170,10 @@ func (s *Summary) compare(ctx context.Context, q Querier, job Job, period Period
 		return err
 	}
 	billable.xor = deref(xor)
+	if recorded.count == 0 {
+		s.Unrecorded = billable.count
+		return nil
+	}
 	if billable == recorded && deref(shipped) {
 		return nil
 	}

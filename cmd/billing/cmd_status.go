@@ -122,6 +122,7 @@ type standing struct {
 	period     ledger.Period
 	now        time.Time
 	run        *ledger.Run // nil if it was never run
+	identity   *ledger.Identity // nil until a command talked to Stripe
 	needsClose bool
 	closed     *ledger.PeriodClose // nil while it is open
 	summary    ledger.Summary
@@ -136,6 +137,12 @@ func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
 	switch run, err := ledger.ReadRun(ctx, q, s.job, s.period); {
 	case err == nil:
 		s.run = &run
+	case !errors.Is(err, ledger.ErrNotFound):
+		return err
+	}
+	switch id, err := ledger.ReadIdentity(ctx, q); {
+	case err == nil:
+		s.identity = &id
 	case !errors.Is(err, ledger.ErrNotFound):
 		return err
 	}
@@ -209,6 +216,10 @@ func (s *standing) next() []string {
 	case s.run == nil:
 		return []string{fmt.Sprintf("billing preview --period %s", s.period), run}
 	}
+	if inside, past := s.pending(); past > 0 && inside == 0 && s.summary.Unrecorded == 0 {
+		// Another run would leave them alone as this one did.
+		return []string{"look for their payments at Stripe: see docs/runbook.md"}
+	}
 	return []string{run}
 }
 
@@ -229,6 +240,9 @@ type statusJSON struct {
 
 func (s *standing) fill(out *result) {
 	out.Outcome = s.outcome()
+	if s.identity != nil {
+		out.StripeAccount, out.Livemode = s.identity.AccountID, &s.identity.Livemode
+	}
 	out.addSums(s.summary.Sums)
 	out.addFindings(s.findings)
 	inside, past := s.pending()

@@ -19,6 +19,7 @@ func (s *standing) text(a *app) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s\n\n", s.period, s.job)
 	b.WriteString(keyValues(
+		[2]string{"stripe", s.stripeText()},
 		[2]string{"run", s.runText()},
 		[2]string{"closed", s.closedText()},
 		[2]string{"reopened", s.reopenedText()},
@@ -40,6 +41,16 @@ func (s *standing) text(a *app) string {
 		b.WriteString(prefix + step + "\n")
 	}
 	return b.String()
+}
+
+func (s *standing) stripeText() string {
+	switch {
+	case s.identity == nil:
+		return ""
+	case s.identity.Livemode:
+		return s.identity.AccountID + ", live mode"
+	}
+	return s.identity.AccountID + ", test mode"
 }
 
 func (s *standing) runText() string {
