@@ -2,6 +2,8 @@ package billing
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +37,10 @@ type sender struct {
 	trouble trouble
 	rec     *recorder
 	flying  sync.WaitGroup
-	sent    atomic.Int64 // answers since the run began, for the speed
+	sent    atomic.Int64 // by this call of charge, for the speed
+
+	mu       sync.Mutex
+	underWay map[string]bool // billing keys that were sent and not answered
 
 	// halted is ended, with the reason, by trouble that is not one account's.
 	halted context.Context
@@ -49,12 +54,16 @@ func (r *Runner) charge(ctx context.Context) error {
 	halted, halt := context.WithCancelCause(ctx)
 	defer halt(nil)
 	s := &sender{
-		r: r, halted: halted, halt: halt,
+		r: r, halted: halted, halt: halt, underWay: map[string]bool{},
 		limiter: gateway.NewLimiter(gateway.LimiterConfig{Rate: r.opts.Rate, Concurrency: r.opts.Concurrency}),
 	}
 	s.rec = newRecorder(r, halt)
 	// Answers are recorded also when the run was told to stop.
-	go s.rec.loop(context.WithoutCancel(ctx))
+	go func() {
+		defer s.rec.drain()
+		defer r.recoverBug("recording answers", halt)
+		s.rec.loop(context.WithoutCancel(ctx))
+	}()
 	err := s.countWork()
 	if err == nil {
 		err = s.sendAll()
@@ -69,7 +78,7 @@ func (r *Runner) charge(ctx context.Context) error {
 
 func (s *sender) sendAll() error {
 	pause := firstOutagePause
-	batch, err := s.claim(s.batchSize(s.r.opts.Rate))
+	batch, err := s.claim(s.batchSize())
 	for err == nil && context.Cause(s.halted) == nil {
 		if reason, down := s.trouble.outage(); down {
 			s.r.log.Warn("Stripe does not answer as it should; trying one charge at a time", "last", reason, "pause", pause)
@@ -85,7 +94,7 @@ func (s *sender) sendAll() error {
 			if more, err = s.wait(); err != nil || !more {
 				return err
 			}
-			batch, err = s.claim(s.batchSize(s.r.opts.Rate))
+			batch, err = s.claim(s.batchSize())
 			continue
 		}
 		batch, err = s.sendBatch(batch)
@@ -96,9 +105,17 @@ func (s *sender) sendAll() error {
 
 // countWork says how much there is to do, for whoever watches.
 func (s *sender) countWork() error {
-	q, err := ledger.ReadQueue(s.halted, s.r.pool, s.r.run, s.r.opts.SendsPerRun)
+	q, err := s.queue()
 	s.r.total = s.r.sent.Load() + q.Sendable + q.Waiting
 	return err
+}
+
+func (s *sender) queue() (q ledger.Queue, err error) {
+	err = s.r.patiently(s.halted, "count the queue", func(ctx context.Context) (err error) {
+		q, err = ledger.ReadQueue(ctx, s.r.pool, s.r.run, s.r.opts.SendsPerRun)
+		return err
+	})
+	return q, err
 }
 
 // sendBatch sends one batch while the next is claimed.
@@ -108,8 +125,9 @@ func (s *sender) sendBatch(batch []claimed) ([]claimed, error) {
 		err   error
 	}
 	ahead := make(chan next, 1)
-	started, before, size := time.Now(), s.sent.Load(), s.batchSize(s.r.opts.Rate)
+	started, before, size := time.Now(), s.sent.Load(), s.batchSize()
 	go func() {
+		defer s.r.recoverBug("claiming charges", s.halt)
 		b, err := s.claim(size)
 		ahead <- next{b, err}
 	}()
@@ -120,14 +138,11 @@ func (s *sender) sendBatch(batch []claimed) ([]claimed, error) {
 }
 
 // batchSize is how many rows can be sent in a share of a permit's life, by the
-// configured rate or by what was measured, whichever is less.
-func (s *sender) batchSize(rate float64) int {
-	speed := s.r.measured
-	if rate > 0 && (speed == 0 || rate < speed) {
-		speed = rate
-	}
-	if speed == 0 {
-		return 4 * s.limiter.Concurrency()
+// present rate or by what was measured, whichever is less.
+func (s *sender) batchSize() int {
+	speed := min(s.limiter.Rate(), s.r.measured)
+	if s.r.measured == 0 {
+		speed = min(s.limiter.Rate(), float64(4*s.limiter.Concurrency()))
 	}
 	n := int(speed * s.r.permit().Seconds() / batchShare)
 	return min(maxBatch, max(n, 1))
@@ -150,12 +165,12 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 		asked = time.Now()
 		return ledger.InQueueTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
 			permits, err = ledger.ClaimCharges(ctx, tx, s.r.run, ledger.ClaimLimits{
-				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(),
+				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(), UnderWay: s.sentAndNotAnswered(),
 			})
 			return err
 		})
 	})
-	if err != nil {
+	if err != nil || len(permits) == 0 {
 		return nil, err
 	}
 	batch := make([]claimed, len(permits))
@@ -163,17 +178,50 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 		batch[i] = claimed{p, asked}
 	}
 	s.r.alive()
+	if err := s.r.clock.check(permits[0].ClaimedAt, asked); err != nil {
+		s.giveBack(batch)
+		return nil, err
+	}
 	return batch, nil
+}
+
+// sentAndNotAnswered are the charges whose permits may have ended while their
+// answers are still waited for: they are not sent a second time beside that.
+func (s *sender) sentAndNotAnswered() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.underWay))
+}
+
+func (s *sender) isUnderWay(key string, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if is {
+		s.underWay[key] = true
+	} else {
+		delete(s.underWay, key)
+	}
+}
+
+// deadline is when no byte of the send may leave any more.
+func (c claimed) deadline() gateway.Deadline {
+	return gateway.NewDeadline(c.asked, time.Duration(c.LifeMS*float64(time.Millisecond)))
 }
 
 // dispatch starts the sends of a batch at the pace of the limiter. What may not
 // be sent any more is given back.
 func (s *sender) dispatch(batch []claimed) {
 	for i, c := range batch {
-		if _, down := s.trouble.outage(); down || s.limiter.Wait(s.halted) != nil || s.limiter.Acquire(s.halted) != nil {
+		// A permit that has ended must not use up the pace of those that have not.
+		if _, down := s.trouble.outage(); down || c.deadline().Expired(time.Now()) || s.limiter.Wait(s.halted) != nil {
 			s.giveBack(batch[i:])
 			return
 		}
+		if s.limiter.Acquire(s.halted) != nil {
+			s.giveBack(batch[i:])
+			return
+		}
+		s.isUnderWay(c.BillingKey, true)
 		s.flying.Add(1)
 		go func() {
 			defer s.flying.Done()
@@ -186,13 +234,14 @@ func (s *sender) dispatch(batch []claimed) {
 // send puts one charge on the wire and hands its answer to the recorder. It is
 // not cancelled when the run is told to stop: an answer under way is evidence.
 func (s *sender) send(c claimed) {
-	defer s.r.recoverSend(c.AccountID, s.halt)
+	defer s.r.recoverBug("charging account "+c.AccountID, s.halt)
+	defer s.isUnderWay(c.BillingKey, false)
 	ctx := context.WithoutCancel(s.halted)
 	a := s.r.charger.Send(ctx, gateway.Permit{
 		Key: c.IdempotencyKey, Body: c.Body, SHA256: [32]byte(c.BodySHA256), StripeAccount: c.StripeAccount,
 		BillingKey: c.BillingKey, Try: c.Try, Amount: c.AmountMinor, Currency: c.Currency, Customer: c.StripeCustomer,
 		Resend:   c.Sends > 1,
-		Deadline: gateway.NewDeadline(c.asked, time.Duration(c.LifeMS*float64(time.Millisecond))),
+		Deadline: c.deadline(),
 	})
 	s.limiter.Observe(a)
 	if err := s.trouble.observe(a); err != nil {
@@ -208,7 +257,9 @@ func (s *sender) send(c claimed) {
 // giveBack takes back permits that were not used: nothing was sent for them.
 func (s *sender) giveBack(batch []claimed) {
 	for _, c := range batch {
-		s.rec.in <- received{answer: ledger.Answer{AccountID: c.AccountID, BillingKey: c.BillingKey, Try: c.Try, NotSent: true, NotExecuted: true}}
+		s.rec.in <- received{answer: ledger.Answer{
+			AccountID: c.AccountID, BillingKey: c.BillingKey, Try: c.Try, ClaimedAt: c.ClaimedAt, NotSent: true,
+		}}
 	}
 }
 
@@ -228,9 +279,8 @@ func (s *sender) probe(pause time.Duration) ([]claimed, error) {
 		}
 		return batch, err
 	}
-	s.flying.Add(1)
+	s.isUnderWay(batch[0].BillingKey, true)
 	s.send(batch[0])
-	s.flying.Done()
 	s.settleDown()
 	return nil, nil
 }
@@ -245,18 +295,16 @@ func (s *sender) settleDown() {
 // is left for this run.
 func (s *sender) wait() (bool, error) {
 	s.settleDown()
-	var q ledger.Queue
-	err := s.r.patiently(s.halted, "look at the queue", func(ctx context.Context) (err error) {
-		q, err = ledger.ReadQueue(ctx, s.r.pool, s.r.run, s.r.opts.SendsPerRun)
-		return err
-	})
+	q, err := s.queue()
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case q.Sendable > 0:
 		// They could not be claimed although they wait: is the claim ours?
-		err := ledger.InTx(s.halted, s.r.pool, func(tx pgx.Tx) error { return s.r.run.Lock(s.halted, tx) })
+		err := s.r.patiently(s.halted, "look at the claim", func(ctx context.Context) error {
+			return ledger.InTx(ctx, s.r.pool, func(tx pgx.Tx) error { return s.r.run.Lock(ctx, tx) })
+		})
 		if err == nil {
 			err = sleep(s.halted, 50*time.Millisecond)
 		}

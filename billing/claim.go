@@ -34,6 +34,14 @@ func (r *Runner) mayStart(ctx context.Context) error {
 			Hint: "wait, or charge it now on purpose with --early",
 		}
 	}
+	if from := ledger.HorizonOf(r.opts.Period.Start(r.opts.Location)); now.Before(from) {
+		// A payment made now would lie before everything that a look reads.
+		return &StoppedError{
+			Gate: "not_begun",
+			Msg:  fmt.Sprintf("period %s can't be charged before %s, not even early", r.opts.Period, from.Format(time.RFC3339)),
+			Hint: "is the period typed right?",
+		}
+	}
 	if err := r.mustBeClosed(ctx); err != nil {
 		return err
 	}
@@ -121,7 +129,9 @@ func asHeld(err error, request ledger.ClaimRequest) (*ledger.HeldError, bool) {
 }
 
 // patiently repeats a piece of database work while Postgres is away, for as long
-// as the lease: after that another host may own the period.
+// as the lease or half a minute: after that another host may own the period. What
+// it is given to do must be safe to repeat after a commit whose outcome was not
+// seen.
 func (r *Runner) patiently(ctx context.Context, doing string, do func(context.Context) error) error {
 	started := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
@@ -132,7 +142,7 @@ func (r *Runner) patiently(ctx context.Context, doing string, do func(context.Co
 		if err == nil {
 			return nil
 		}
-		if !ledger.IsUnreachable(err) || time.Since(started) > r.opts.Lease {
+		if !ledger.IsUnreachable(err) || time.Since(started) > max(r.opts.Lease, 30*time.Second) {
 			return fmt.Errorf("%s: %w", doing, err)
 		}
 		r.log.Warn("Postgres is away; trying again", "doing", doing, "error", err)

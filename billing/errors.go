@@ -23,6 +23,9 @@ func (e *StoppedError) Error() string { return e.Msg }
 type ClockError struct{ Postgres, Stripe time.Time }
 
 func (e *ClockError) Error() string {
+	if e.Stripe.IsZero() {
+		return "Stripe's answer has no Date, so its clock can't be compared with Postgres's"
+	}
 	return fmt.Sprintf("the clocks differ by %s: Postgres says %s, Stripe says %s; %s is allowed",
 		e.Postgres.Sub(e.Stripe).Abs().Round(time.Second), e.Postgres.UTC().Format(time.RFC3339),
 		e.Stripe.UTC().Format(time.RFC3339), maxClockDifference)
@@ -48,19 +51,19 @@ func (e *AuthError) Hint() string {
 	return "check STRIPE_SECRET_KEY: was it rolled, restricted or revoked? Then run again"
 }
 
-// OutageError says that Stripe could not be reached until the time ran out.
-type OutageError struct{ Reason string }
-
-func (e *OutageError) Error() string { return "Stripe could not be reached: " + e.Reason }
-
-// UnsettledError says that charges inside their window are still pending after
-// the run (exit 75).
+// UnsettledError says that the period is not finished and that running it again
+// goes on with it (exit 75).
 type UnsettledError struct {
+	// Pending charges inside their window have no known outcome yet; 0 if
+	// something else is left to do.
 	Pending int64
 	Until   *time.Time
 }
 
 func (e *UnsettledError) Error() string {
+	if e.Pending == 0 {
+		return "the period is not finished"
+	}
 	return plural(e.Pending, "charge is still pending: its outcome is", "charges are still pending: their outcomes are") + " not known yet"
 }
 
@@ -80,12 +83,15 @@ type PersonError struct {
 
 func (e *PersonError) Error() string { return e.Msg }
 
-// Verdict is what the ledger of a period means after a command: nil when
-// nobody is needed. It looks at nothing else, so that the same ledger always
-// gives the same exit code.
-func Verdict(period ledger.Period, s ledger.Summary) error {
+// Verdict is what the ledger of a period means after a command: nil when it is
+// done and nobody is needed. It looks at nothing else, so that the same ledger
+// always gives the same exit code.
+func Verdict(period ledger.Period, state ledger.RunState, s ledger.Summary) error {
 	inside := s.Count(ledger.ChargePending) - s.Expired
 	switch {
+	case s.Duplicates > 0:
+		return &InputError{fmt.Sprintf("billing.billable has %s for period %s: one account has one invoice a period",
+			plural(s.Duplicates, "row too many", "rows too many"), period)}
 	case inside > 0:
 		return &UnsettledError{Pending: inside, Until: s.NextWindowEnds}
 	case s.Expired > 0:
@@ -93,6 +99,8 @@ func Verdict(period ledger.Period, s ledger.Summary) error {
 			plural(s.Expired, "charge is pending and past its window: it was", "charges are pending and past their window: they were") + " left alone",
 			"only a look at Stripe can tell whether they were paid, which this version can't take yet: see docs/runbook.md",
 		}
+	case state != ledger.RunDone && s.Unrecorded > 0:
+		return &UnsettledError{}
 	case s.Unrecorded > 0:
 		return &PersonError{
 			plural(s.Unrecorded, "invoice is", "invoices are") + fmt.Sprintf(" not in the ledger of %s: it was recorded before", period),
@@ -104,7 +112,10 @@ func Verdict(period ledger.Period, s ledger.Summary) error {
 			"the recorded amount is what was charged; put the difference on the next period",
 		}
 	}
-	return needs(period, s)
+	if err := needs(period, s); err != nil || state == ledger.RunDone {
+		return err
+	}
+	return &UnsettledError{}
 }
 
 func needs(period ledger.Period, s ledger.Summary) error {
@@ -134,7 +145,11 @@ func needs(period ledger.Period, s ledger.Summary) error {
 // isUnusable reports skip reasons that are mistakes in the data, which nobody
 // would notice if the month ended with 0.
 func isUnusable(reason string) bool {
-	return reason == SkipBadAccountID || reason == SkipBadAmount || reason == SkipBadCurrency
+	switch reason {
+	case SkipBadAccountID, SkipBadAmount, SkipBadCurrency, SkipBadStripeAccount:
+		return true
+	}
+	return false
 }
 
 // plural writes a number with what there is one or more of.

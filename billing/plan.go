@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"regexp"
 	"strings"
 
 	"github.com/shopspring/decimal"
@@ -29,6 +30,9 @@ const (
 	SkipBadCurrency     = "bad_currency"
 	SkipBadAmount       = "bad_amount"
 	SkipBadAccountID    = "bad_account_id"
+	// SkipBadStripeAccount is a connected account that is none, or that the key
+	// may not use.
+	SkipBadStripeAccount = "bad_stripe_account"
 )
 
 // decider turns billable rows into decisions. It has no clock and no state but a
@@ -103,6 +107,8 @@ func minorUnits(amount decimal.Decimal, err error, c money.Currency) (int64, str
 	return minor, ""
 }
 
+var stripeAccount = regexp.MustCompile(`^acct_[A-Za-z0-9_]{1,60}$`)
+
 // cannotPay says what the account lacks.
 func cannotPay(b *ledger.Billable) string {
 	switch {
@@ -110,6 +116,8 @@ func cannotPay(b *ledger.Billable) string {
 		return SkipNoAccount
 	case b.Status != "active":
 		return SkipPaused
+	case b.StripeAccount != "" && !stripeAccount.MatchString(b.StripeAccount):
+		return SkipBadStripeAccount
 	case strings.TrimSpace(b.StripeCustomer) == "":
 		return SkipNoCustomer
 	case strings.TrimSpace(b.PaymentMethod) == "":
@@ -162,6 +170,9 @@ func newPlanner(job ledger.Job, period ledger.Period) *planner {
 // add decides one row and counts it. Two rows of one account are an error,
 // because one of them would be lost.
 func (p *planner) add(b *ledger.Billable) (ledger.Decision, error) {
+	if b.Nameless {
+		return ledger.Decision{}, &InputError{"billing.billable has a row without an account id in period " + string(p.period)}
+	}
 	if p.rows > 0 && p.last == b.AccountID {
 		return ledger.Decision{}, &InputError{"billing.billable has two rows for account " + b.AccountID +
 			" in period " + string(p.period) + ": one account has one invoice a period"}
@@ -183,6 +194,12 @@ func (p *planner) add(b *ledger.Billable) (ledger.Decision, error) {
 	p.line = append(append(p.line, dec.Currency...), '\n')
 	p.hash.Write(p.line)
 	return dec, nil
+}
+
+// skip takes a decision to charge back.
+func (p *planner) skip(d ledger.Decision, reason string) ledger.Decision {
+	d.State, d.Reason, d.AmountMinor, d.Body = ledger.ChargeSkipped, reason, 0, ""
+	return d
 }
 
 func (p *planner) plan() Plan {

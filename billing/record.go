@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// maxClockDifference is how far Postgres's clock and Stripe's may be apart.
-	maxClockDifference = 2 * time.Minute
 	// maxUnknownKeys bounds what a look remembers of payments that the ledger
-	// does not know: with so many, one more tells nothing new.
+	// does not know. With one more, the ledger is older than Stripe whatever is
+	// about to be recorded.
 	maxUnknownKeys = 10_000
 )
 
@@ -28,6 +27,9 @@ type look struct {
 	pages     int
 	// unknown maps billing keys to the PaymentIntent that carries them.
 	unknown map[string]string
+	// closed are connected accounts that could not be read: nothing is recorded
+	// to be sent there.
+	closed map[string]bool
 }
 
 // windowOpensAt is when the window of what is recorded after this look opens: a
@@ -41,12 +43,15 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{startedAt: now, unknown: map[string]string{}}
+	l := &look{startedAt: now, unknown: map[string]string{}, closed: map[string]bool{}}
 	accounts, err := ledger.StripeAccounts(ctx, r.pool, r.run.Job, r.run.Period)
 	if err != nil {
 		return nil, err
 	}
 	for _, account := range accounts {
+		if account != "" && !stripeAccount.MatchString(account) {
+			continue // its rows are skipped
+		}
 		err := r.finder.List(ctx, gateway.ListQuery{
 			StripeAccount: account,
 			CreatedFrom:   r.run.Horizon(),
@@ -54,6 +59,11 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 				return r.lookAt(ctx, l, page, meta)
 			},
 		})
+		if account != "" && isRefusedAccount(err) {
+			r.log.Warn("a connected account can't be read; its charges are skipped", "stripe_account", account, "error", err)
+			l.closed[account] = true
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("look for payments of %s at Stripe: %w", r.run.Period, err)
 		}
@@ -62,9 +72,17 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 	return l, nil
 }
 
+// isRefusedAccount reports that Stripe does not let the key at one connected
+// account, which is that account's matter.
+func isRefusedAccount(err error) bool {
+	var e *gateway.Error
+	return errors.As(err, &e) && (e.Kind == gateway.KindPermission || e.Kind == gateway.KindNotFound || e.Kind == gateway.KindRefused)
+}
+
 func (r *Runner) lookAt(ctx context.Context, l *look, page []gateway.PaymentIntent, meta gateway.Meta) error {
 	l.pages++
 	r.alive()
+	r.opts.Progress(Progress{Phase: "look", Done: int64(l.pages)})
 	if err := CheckClock(ctx, r.pool, meta.Date); err != nil {
 		return err
 	}
@@ -91,26 +109,12 @@ func (r *Runner) lookAt(ctx context.Context, l *look, page []gateway.PaymentInte
 	for key, id := range ours {
 		// A skipped charge was never sent, so a payment for it is as unknown as
 		// one without a charge.
-		if state, ok := known[key]; (!ok || state == ledger.ChargeSkipped) && len(l.unknown) < maxUnknownKeys {
+		if state, ok := known[key]; !ok || state == ledger.ChargeSkipped {
 			l.unknown[key] = id
 		}
-	}
-	return nil
-}
-
-// CheckClock compares Postgres's clock with Stripe's Date header, read just now;
-// a *ClockError if they differ by more than two minutes. Every run does it before
-// its first send: a window that is measured by a wrong clock is none.
-func CheckClock(ctx context.Context, q ledger.Querier, stripe time.Time) error {
-	if stripe.IsZero() {
-		return errors.New("Stripe's answer has no Date: its clock can't be compared with Postgres's") //nolint:staticcheck // a name
-	}
-	now, err := ledger.Now(ctx, q)
-	if err != nil {
-		return err
-	}
-	if now.Sub(stripe).Abs() > maxClockDifference {
-		return &ClockError{Postgres: now, Stripe: stripe}
+		if len(l.unknown) > maxUnknownKeys {
+			return olderThanStripe(r.run.Period, key, id, len(l.unknown))
+		}
 	}
 	return nil
 }
@@ -184,7 +188,10 @@ func (r *Runner) recordIn(ctx context.Context, tx pgx.Tx, l *look) (int64, error
 				return err
 			}
 			if id, there := l.unknown[dec.BillingKey]; there {
-				return olderThanStripe(r.run.Period, rows[i].AccountID, id, len(l.unknown))
+				return olderThanStripe(r.run.Period, dec.BillingKey, id, len(l.unknown))
+			}
+			if l.closed[rows[i].StripeAccount] && dec.State == ledger.ChargePending {
+				dec = p.skip(dec, SkipBadStripeAccount)
 			}
 			decided = append(decided, dec)
 		}
@@ -201,12 +208,12 @@ func (r *Runner) recordIn(ctx context.Context, tx pgx.Tx, l *look) (int64, error
 	return recorded, r.run.Heartbeat(ctx, tx)
 }
 
-func olderThanStripe(period ledger.Period, account, paymentIntent string, n int) error {
+func olderThanStripe(period ledger.Period, key, paymentIntent string, n int) error {
 	return &StoppedError{
 		Gate: "ledger_older_than_stripe",
-		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for account %s): "+
+		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for %s): "+
 			"the ledger is older than Stripe, after a restored backup or with a second environment on the same account",
-			period, n, paymentIntent, account),
+			period, n, paymentIntent, key),
 		Hint: "nothing was recorded or sent. The ledger must first be brought up to what Stripe shows (billing reconcile --rebuild, " +
 			"which this version does not have yet): see docs/runbook.md",
 	}

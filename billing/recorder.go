@@ -51,8 +51,18 @@ func (rec *recorder) close() {
 	<-rec.done
 }
 
-func (rec *recorder) loop(ctx context.Context) {
+// drain takes what is still handed in after the loop broke off, so that nobody
+// waits for it; those answers are found out again by the next run.
+func (rec *recorder) drain() {
 	defer close(rec.done)
+	for next := range rec.in {
+		if next.flushed != nil {
+			close(next.flushed)
+		}
+	}
+}
+
+func (rec *recorder) loop(ctx context.Context) {
 	var group []received
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -103,11 +113,11 @@ func (rec *recorder) write(ctx context.Context, group []received) {
 }
 
 // persist writes a group and repeats it while Postgres is away. A commit whose
-// answer was lost is repeated too: the second time no row is pending any more.
+// outcome was not seen is repeated too: the second time it changes nothing.
 func (rec *recorder) persist(ctx context.Context, answers []ledger.Answer) (ledger.Recorded, error) {
 	started := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		recorded, err := ledger.RecordAnswers(ctx, rec.r.pool, rec.r.run, answers)
+		recorded, err := rec.try(ctx, answers)
 		if err == nil || !ledger.IsUnreachable(err) || time.Since(started) > recordPatience {
 			return recorded, err
 		}
@@ -118,10 +128,23 @@ func (rec *recorder) persist(ctx context.Context, answers []ledger.Answer) (ledg
 	}
 }
 
+// try bounds one attempt: a host that vanished without a word must not keep the
+// answers for ever.
+func (rec *recorder) try(ctx context.Context, answers []ledger.Answer) (ledger.Recorded, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimPatience)
+	defer cancel()
+	return ledger.RecordAnswers(ctx, rec.r.pool, rec.r.run, answers)
+}
+
 // compareClocks holds Postgres's time against the Date of the newest answer of
 // the group. A clock that jumped would move every window.
 func (rec *recorder) compareClocks(now time.Time, group []received) {
-	newest := group[len(group)-1]
+	var newest received
+	for _, g := range group {
+		if !g.stripe.IsZero() {
+			newest = g
+		}
+	}
 	if newest.stripe.IsZero() || now.IsZero() {
 		return
 	}
@@ -134,7 +157,7 @@ func (rec *recorder) compareClocks(now time.Time, group []received) {
 // evidence turns the gateway's answer into the ledger's words.
 func evidence(p ledger.Permit, a gateway.Answer) ledger.Answer {
 	out := ledger.Answer{
-		AccountID: p.AccountID, BillingKey: p.BillingKey, Try: p.Try, Reason: a.Reason, RequestID: a.RequestID,
+		AccountID: p.AccountID, BillingKey: p.BillingKey, Try: p.Try, ClaimedAt: p.ClaimedAt, Reason: a.Reason, RequestID: a.RequestID,
 		NotExecuted: a.NotExecuted, NotSent: a.NotSent, ServerError: a.ServerError,
 		Wait: waitAfter(p, a),
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,7 @@ type Runner struct {
 
 	run      ledger.Run
 	heart    *heart
+	clock    clock
 	recorded int64
 	renewed  int64
 	sent     atomic.Int64
@@ -128,6 +130,9 @@ func (r *Runner) Run(ctx context.Context) (Result, error) {
 	if err := r.opts.Identify(ctx); err != nil {
 		return r.result(ctx, false, err)
 	}
+	if err := r.setClock(ctx); err != nil {
+		return r.result(ctx, false, err)
+	}
 	done, err := r.claim(ctx)
 	if done || err != nil {
 		return r.result(ctx, done, err)
@@ -139,11 +144,16 @@ func (r *Runner) Run(ctx context.Context) (Result, error) {
 // work does everything that needs the claim, and gives it up at the end.
 func (r *Runner) work(ctx context.Context) error {
 	owned, lose := context.WithCancelCause(ctx)
-	owned, cancel := context.WithTimeoutCause(owned, r.opts.Timeout, errTimeout)
+	// A moment less than the claim's own deadline, so that the run notices first
+	// that its time is over, and not that the claim is lost.
+	owned, cancel := context.WithTimeoutCause(owned, r.opts.Timeout-min(r.opts.Timeout/10, 5*time.Second), errTimeout)
 	defer cancel()
 	r.heart = &heart{pool: r.pool, run: r.run, lease: r.opts.Lease, log: r.log}
 	beating := sync.WaitGroup{}
-	beating.Go(func() { r.heart.beat(owned, lose) })
+	beating.Go(func() {
+		defer r.recoverBug("the heartbeat", lose)
+		r.heart.beat(owned, lose)
+	})
 	err := r.rounds(owned)
 	if cause := context.Cause(owned); err != nil && cause != nil {
 		err = cause
@@ -183,15 +193,18 @@ func (r *Runner) rounds(ctx context.Context) error {
 			return err
 		}
 	}
-	return errMore
+	// They arrive faster than they are charged; the next run goes on.
+	return &UnsettledError{}
 }
 
 func (r *Runner) recordIfNeeded(ctx context.Context) error {
-	needed, err := r.somethingToRecord(ctx)
-	if err != nil || !needed {
-		return err
-	}
-	return r.record(ctx)
+	return r.patiently(ctx, "record", func(ctx context.Context) error {
+		needed, err := r.somethingToRecord(ctx)
+		if err != nil || !needed {
+			return err
+		}
+		return r.record(ctx)
+	})
 }
 
 // finish waits for live leases, compares what is billable with what is recorded
@@ -204,6 +217,22 @@ func (r *Runner) finish(ctx context.Context) error {
 	// this run for a takeover.
 	r.heart.pause()
 	defer r.heart.resume()
+	return r.patiently(ctx, "finish", func(ctx context.Context) error {
+		err := r.tryFinish(ctx)
+		if errors.Is(err, ledger.ErrClaimLost) && r.finished(ctx) {
+			return nil // its commit was not seen
+		}
+		return err
+	})
+}
+
+// finished reports that this run itself gave its claim up.
+func (r *Runner) finished(ctx context.Context) bool {
+	run, err := ledger.ReadRun(ctx, r.pool, r.run.Job, r.run.Period)
+	return err == nil && run.RunID == r.run.RunID && run.State != ledger.RunClaimed
+}
+
+func (r *Runner) tryFinish(ctx context.Context) error {
 	return ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
 		if err := r.run.Lock(ctx, tx); err != nil {
 			return err
@@ -219,7 +248,7 @@ func (r *Runner) finish(ctx context.Context) error {
 		if s.Count(ledger.ChargePending) > 0 {
 			state = ledger.RunFailed
 		}
-		return r.end(ctx, tx, state, Verdict(r.run.Period, s))
+		return r.end(ctx, tx, state, Verdict(r.run.Period, state, s))
 	})
 }
 
@@ -242,12 +271,16 @@ func (r *Runner) end(ctx context.Context, tx pgx.Tx, state ledger.RunState, caus
 	})
 }
 
-// outliveLeases waits for rows that another process has under way: after a
-// takeover the old owner's sends may still be answered.
+// outliveLeases waits for rows that another process may send right now: after a
+// takeover the old owner's last permits are still good for a moment.
 func (r *Runner) outliveLeases(ctx context.Context) error {
 	for {
-		q, err := ledger.ReadQueue(ctx, r.pool, r.run, r.opts.SendsPerRun)
-		if err != nil || q.Leased == 0 {
+		leased := false
+		err := r.patiently(ctx, "look for live leases", func(ctx context.Context) (err error) {
+			leased, err = ledger.HasLeases(ctx, r.pool, r.run.Job, r.run.Period)
+			return err
+		})
+		if err != nil || !leased {
 			return err
 		}
 		r.alive()
@@ -264,7 +297,11 @@ func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Resul
 		Run: r.run, AlreadyDone: alreadyDone, Claimed: r.run.Attempt > 0, Recorded: r.recorded,
 		Sent: r.sent.Load(), Settled: r.settled.Load(), Renewed: r.renewed,
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+	patience := 10 * time.Minute
+	if ctx.Err() != nil {
+		patience = 20 * time.Second // somebody wants it to end
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	readErr := ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
 		if run, err := ledger.ReadRun(ctx, tx, r.opts.Job, r.opts.Period); err == nil {
@@ -280,6 +317,7 @@ func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Resul
 		for _, p := range earlier {
 			res.Warnings = append(res.Warnings, fmt.Sprintf("period %s has invoices and no done run: billing run --period %s", p, p))
 		}
+		res.Warnings = append(res.Warnings, skippedWarnings(res.Summary)...)
 		return err
 	})
 	switch {
@@ -288,7 +326,7 @@ func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Resul
 	case readErr != nil:
 		return res, readErr
 	}
-	return res, Verdict(r.opts.Period, res.Summary)
+	return res, Verdict(r.opts.Period, res.Run.State, res.Summary)
 }
 
 func (r *Runner) alive() {
@@ -313,12 +351,21 @@ func (r *Runner) speed(n int64, took time.Duration) {
 	}
 }
 
-// recoverSend turns a panic over one charge into a bug report that stops the
-// run; the charge stays pending.
-func (r *Runner) recoverSend(account string, halt context.CancelCauseFunc) {
+// recoverBug turns a panic in a goroutine into a bug report that stops the run.
+func (r *Runner) recoverBug(doing string, halt context.CancelCauseFunc) {
 	if p := recover(); p != nil {
-		halt(fmt.Errorf("a bug while account %s was charged: %v\n%s", account, p, debug.Stack()))
+		halt(fmt.Errorf("a bug in %s: %v\n%s", doing, p, debug.Stack()))
 	}
+}
+
+// skippedWarnings name what was skipped because somebody forgot something.
+func skippedWarnings(s ledger.Summary) (list []string) {
+	for _, sum := range s.Sums {
+		if sum.State == ledger.ChargeSkipped && slices.Contains(ledger.MendableReasons, sum.Reason) {
+			list = append(list, plural(sum.Count, "charge was", "charges were")+" skipped: "+sum.Reason+" ("+sum.Currency+")")
+		}
+	}
+	return list
 }
 
 // newRunID names this process's work on the period.

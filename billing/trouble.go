@@ -2,6 +2,7 @@ package billing
 
 import (
 	"fmt"
+	"net/http"
 	"sync"
 
 	"github.com/chargeonce/billing/billing/gateway"
@@ -41,7 +42,10 @@ func (t *trouble) observe(a gateway.Answer) error {
 		}
 		return &AuthError{Status: a.HTTPStatus, RequestID: a.RequestID}
 	}
-	if a.NotSent && a.Reason == gateway.ReasonPermitExpired {
+	// The pace answers to 429, and what this process did not let out says nothing
+	// of Stripe.
+	switch {
+	case a.HTTPStatus == http.StatusTooManyRequests, a.Reason == gateway.ReasonPermitExpired, a.Reason == gateway.ReasonNotPermitted:
 		return nil
 	}
 	if a.Verdict == gateway.VerdictUnknown || a.Verdict == gateway.VerdictNotSent {

@@ -20,6 +20,9 @@ type Answer struct {
 	AccountID  string
 	BillingKey string
 	Try        int
+	// ClaimedAt is the permit's: it tells this send from every other of the try,
+	// so that an answer that is written twice counts once.
+	ClaimedAt time.Time
 	// State is the state that the answer proves; empty means unknown.
 	// ChargeRejected holds only if no other send of the try is open.
 	State         ChargeState
@@ -52,10 +55,10 @@ type Recorded struct {
 }
 
 // answerArrays passes a group to one statement.
-const answerArrays = `unnest(@billing_keys::text[], @tries::int[], @states::text[], @reasons::text[], @payment_intents::text[],
+const answerArrays = `unnest(@billing_keys::text[], @tries::int[], @claims::timestamptz[], @states::text[], @reasons::text[], @payment_intents::text[],
     @statuses::text[], @declines::text[], @advices::text[], @request_ids::text[], @refunded::bigint[], @disputed::boolean[],
     @not_executed::boolean[], @not_sent::boolean[], @server_errors::boolean[], @waits::interval[])
-    AS a(billing_key, try, state, reason, payment_intent, stripe_status, decline_code, advice_code, request_id, refunded,
+    AS a(billing_key, try, claimed_at, state, reason, payment_intent, stripe_status, decline_code, advice_code, request_id, refunded,
     disputed, not_executed, not_sent, server_error, wait)`
 
 // A definite answer is the answer to every send of the key, so none is open any
@@ -72,7 +75,8 @@ moved AS (
         lease_until = NULL, next_send_at = NULL, last_event = nextval('billing.charge_events_id_seq')
     FROM clock, ` + answerArrays + `
     WHERE c.billing_key = a.billing_key AND c.try = a.try
-      AND c.state || '' = 'pending' AND a.state <> '' AND (a.state <> 'rejected' OR c.open_sends <= 1)
+      AND c.state || '' = 'pending' AND a.state <> '' AND (a.state <> 'rejected'
+           OR (c.open_sends <= 1 AND c.last_sent_at = a.claimed_at AND c.lease_until IS NOT NULL))
     RETURNING c.billing_key, c.last_event, c.job, c.period, c.account_id, c.try, c.state, c.reason, c.payment_intent,
         c.request_id, clock.t),
 events AS (
@@ -83,7 +87,9 @@ events AS (
     FROM moved m)
 SELECT billing_key FROM moved`
 
-// A send that Stripe turned away at its door does not count against the row.
+// An answer counts while its own permit is the row's last and not yet answered:
+// the lease ends with it. A send that Stripe turned away at its door does not
+// use up what this run may send.
 const sqlCountUnknown = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t)
 UPDATE billing.charges c
@@ -93,18 +99,43 @@ SET sends = c.sends - a.not_sent::int,
     request_id = CASE WHEN a.request_id <> '' THEN a.request_id ELSE c.request_id END,
     reason = CASE WHEN a.not_sent THEN c.reason ELSE a.reason END,
     run_sends = c.run_sends - (c.lease_owner = @run_id AND (a.not_sent OR (a.not_executed AND a.state = '')))::int,
-    lease_until = CASE WHEN c.lease_owner = @run_id THEN NULL ELSE c.lease_until END,
+    lease_until = NULL,
     next_send_at = CASE WHEN c.lease_owner = @run_id AND a.wait > interval '0' THEN clock.t + a.wait ELSE c.next_send_at END
 FROM clock, ` + answerArrays + `
 WHERE c.billing_key = a.billing_key AND c.try = a.try AND c.state || '' = 'pending'
+  AND c.last_sent_at = a.claimed_at AND c.lease_until IS NOT NULL
 RETURNING c.billing_key`
 
-// RecordAnswers writes a group of answers in one transaction. If that fails, each is written by itself, so that one bad row
-// never costs the others their answer; the error then names the first that could
-// not be written at all.
+// RecordAnswers writes a group of answers in one transaction. If that fails, each
+// is written by itself, so that one bad row never costs the others their answer;
+// the error then names the first that could not be written at all. Writing the
+// same answers twice, after a commit whose outcome was not seen, changes nothing
+// the second time.
 func RecordAnswers(ctx context.Context, pool *pgxpool.Pool, run Run, answers []Answer) (Recorded, error) {
-	// One order for all writers keeps deadlocks rare.
-	slices.SortFunc(answers, func(a, b Answer) int { return cmp.Compare(a.BillingKey, b.BillingKey) })
+	total := Recorded{Settled: map[ChargeState]int64{}}
+	// One order for all writers keeps deadlocks rare; of two answers for one key,
+	// one statement would apply either.
+	slices.SortStableFunc(answers, func(a, b Answer) int { return cmp.Compare(a.BillingKey, b.BillingKey) })
+	for len(answers) > 0 {
+		var group, again []Answer
+		for i, a := range answers {
+			if i > 0 && a.BillingKey == answers[i-1].BillingKey {
+				again = append(again, a)
+			} else {
+				group = append(group, a)
+			}
+		}
+		one, err := recordOrSplit(ctx, pool, run, group)
+		total.add(one)
+		if err != nil {
+			return total, err
+		}
+		answers = again
+	}
+	return total, nil
+}
+
+func recordOrSplit(ctx context.Context, pool *pgxpool.Pool, run Run, answers []Answer) (Recorded, error) {
 	rec, err := recordGroup(ctx, pool, run, answers)
 	if err == nil || len(answers) <= 1 || IsUnreachable(err) || ctx.Err() != nil {
 		return rec, err
@@ -212,6 +243,7 @@ func answerArgs(run Run, answers []Answer) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"run_id":          run.RunID,
 		"billing_keys":    column(answers, func(a Answer) string { return a.BillingKey }),
+		"claims":          column(answers, func(a Answer) time.Time { return a.ClaimedAt }),
 		"tries":           column(answers, func(a Answer) int { return a.Try }),
 		"states":          column(answers, func(a Answer) string { return string(a.State) }),
 		"reasons":         column(answers, func(a Answer) string { return a.Reason }),
@@ -244,7 +276,7 @@ FROM billing.charges WHERE job = $1 AND period = $2 AND account_id = $3 FOR UPDA
 const sqlPaidWins = `
 UPDATE billing.charges
 SET state = 'succeeded', reason = '', payment_intent = $4, stripe_status = $5, request_id = $6, decline_code = '',
-    settled_at = billing.now(), lease_until = NULL, next_send_at = NULL, last_event = $7
+    advice_code = '', open_sends = 0, settled_at = billing.now(), lease_until = NULL, next_send_at = NULL, last_event = $7
 WHERE job = $1 AND period = $2 AND account_id = $3 AND state <> 'succeeded'`
 
 const sqlAddEvent = `
@@ -263,15 +295,15 @@ func paidWins(ctx context.Context, tx pgx.Tx, job Job, period Period, a Answer, 
 	if err != nil {
 		return 0, false, fmt.Errorf("look at the charge of account %s: %w", a.AccountID, err)
 	}
-	if state == ChargeSucceeded {
-		if paidBy == a.PaymentIntent {
-			return 0, false, nil
-		}
-		opened, err := OpenFinding(ctx, tx, Finding{
+	opened := false
+	if paidBy != "" && paidBy != a.PaymentIntent && isLive(state) {
+		opened, err = OpenFinding(ctx, tx, Finding{
 			Kind: "duplicate", Severity: SeverityAct, Job: job, Period: period, AccountID: a.AccountID,
 			BillingKey: key, PaymentIntent: a.PaymentIntent, Currency: currency,
 			Expected: "one payment, " + paidBy, Seen: "a second payment, " + a.PaymentIntent,
 		})
+	}
+	if err != nil || state == ChargeSucceeded {
 		return count(opened), false, err
 	}
 	var event int64
@@ -286,7 +318,12 @@ func paidWins(ctx context.Context, tx pgx.Tx, job Job, period Period, a Answer, 
 	if _, err := tx.Exec(ctx, sqlPaidWins, job, period, a.AccountID, a.PaymentIntent, a.StripeStatus, a.RequestID, event); err != nil {
 		return 0, false, fmt.Errorf("settle account %s: %w", a.AccountID, err)
 	}
-	return 0, true, nil
+	return count(opened), true, nil
+}
+
+// isLive reports a state behind which money has moved or may be moving.
+func isLive(s ChargeState) bool {
+	return s == ChargeSucceeded || s == ChargeProcessing
 }
 
 // recordTaken handles an answer whose PaymentIntent already pays for another

@@ -12,7 +12,7 @@ import (
 
 // answer is what came back for a permit.
 func answer(p ledger.Permit, state ledger.ChargeState, paymentIntent string) ledger.Answer {
-	return ledger.Answer{AccountID: p.AccountID, BillingKey: p.BillingKey, Try: p.Try, State: state, PaymentIntent: paymentIntent, RequestID: "req_" + p.AccountID}
+	return ledger.Answer{AccountID: p.AccountID, BillingKey: p.BillingKey, Try: p.Try, ClaimedAt: p.ClaimedAt, State: state, PaymentIntent: paymentIntent, RequestID: "req_" + p.AccountID}
 }
 
 func paid(p ledger.Permit, paymentIntent string) ledger.Answer {
@@ -142,11 +142,12 @@ func TestALatePaymentWinsOverEveryState(t *testing.T) {
 	w := newAnswersWorld(t, ids...)
 	for _, s := range states {
 		w.move(string(s), s)
-		rec := w.record(paid(w.permits[string(s)], "pi_late_"+string(s)))
+		// What is under way has a payment already, which is the one that is paid.
+		rec := w.record(paid(w.permits[string(s)], "pi_"+string(s)))
 		if rec.Late != 1 || rec.Settled[ledger.ChargeSucceeded] != 1 || rec.Findings != 0 {
 			t.Errorf("%s: recorded %+v", s, rec)
 		}
-		if got, want := w.events(string(s)), fmt.Sprintf("1 pending>%s person, 1 %s>succeeded answer pi_late_%s", s, s, s); got != want {
+		if got, want := w.events(string(s)), fmt.Sprintf("1 pending>%s person, 1 %s>succeeded answer pi_%s", s, s, s); got != want {
 			t.Errorf("%s: events %q, want %q", s, got, want)
 		}
 	}
@@ -195,6 +196,57 @@ func TestASecondPaymentIsAFinding(t *testing.T) {
 	}
 	if got := w.charge("a"); got != "succeeded  pi_1 sends 1 open 0" {
 		t.Errorf("the charge is %q", got)
+	}
+}
+
+// A payment beside another that is under way is a finding too: both may be paid.
+func TestAPaymentBesideOneUnderWayIsAFinding(t *testing.T) {
+	w := newAnswersWorld(t, "a")
+	w.record(answer(w.permits["a"], ledger.ChargeProcessing, "pi_1"))
+	if rec := w.record(paid(w.permits["a"], "pi_2")); rec.Findings != 1 || rec.Settled[ledger.ChargeSucceeded] != 1 {
+		t.Errorf("recorded %+v, want it paid and a finding", rec)
+	}
+}
+
+// A group whose commit was not seen is written again, and counts nothing the
+// second time: a send that is open stays open.
+func TestAnswersThatAreWrittenTwiceCountOnce(t *testing.T) {
+	w := newAnswersWorld(t, "a", "b")
+	notSent := unknown(w.permits["b"])
+	notSent.NotSent, notSent.NotExecuted = true, true
+	w.record(notSent)
+	w.record(notSent)
+	if got := w.charge("b"); got != "pending  sends 0 open 0" {
+		t.Errorf("a permit that was given back twice: %q", got)
+	}
+	w.record(unknown(w.permits["a"])) // may have been executed
+	w.send()
+	limited := notExecuted(w.permits["a"])
+	w.record(limited)
+	w.record(limited)
+	if got := w.charge("a"); got != "pending rate_limit sends 2 open 1" {
+		t.Errorf("after a lost answer, and a 429 that was written twice: %q", got)
+	}
+	w.send()
+	w.record(rejected(w.permits["a"]))
+	if got := w.charge("a"); got != "pending resource_missing sends 3 open 1" {
+		t.Errorf("after a refusal beside the open send: %q", got)
+	}
+}
+
+// Two answers for one charge in one group are both evidence, in either order.
+func TestTwoAnswersForOneChargeInOneGroup(t *testing.T) {
+	w := newAnswersWorld(t, "a", "b", "c", "d")
+	decline := func(id string) ledger.Answer { return answer(w.permits[id], ledger.ChargeDeclined, "pi_"+id) }
+	rec := w.record(decline("a"), paid(w.permits["a"], "pi_a"), paid(w.permits["b"], "pi_b"), decline("b"),
+		paid(w.permits["c"], "pi_c"), paid(w.permits["c"], "pi_c"), paid(w.permits["d"], "pi_d"), paid(w.permits["d"], "pi_other"))
+	for _, id := range []string{"a", "b", "c", "d"} {
+		if got, want := w.charge(id), "succeeded  pi_"+id+" sends 1 open 0"; got != want {
+			t.Errorf("%s is %q, want %q", id, got, want)
+		}
+	}
+	if rec.Findings != 1 {
+		t.Errorf("recorded %+v; want a finding for the second payment of d alone", rec)
 	}
 }
 
@@ -348,10 +400,10 @@ func TestAnOldOwnersAnswerLeavesTheLeaseOfTheNewOne(t *testing.T) {
 	if _, err := ledger.RecordAnswers(t.Context(), w.Pool, old, []ledger.Answer{unknown(first)}); err != nil {
 		t.Fatal(err)
 	}
-	if q, err := ledger.ReadQueue(t.Context(), w.Pool, w.run, 6); err != nil || q.Leased != 1 || q.Sendable != 0 {
-		t.Errorf("queue %+v, %v; want the row leased", q, err)
+	if leased, err := ledger.HasLeases(t.Context(), w.Pool, testJob, testPeriod); err != nil || !leased {
+		t.Errorf("leased: %v, %v; want it as it was", leased, err)
 	}
-	if got := w.charge("a"); got != "pending no_answer sends 2 open 2" {
+	if got := w.charge("a"); got != "pending  sends 2 open 2" {
 		t.Errorf("the charge is %q", got)
 	}
 }

@@ -51,6 +51,9 @@ type ClaimLimits struct {
 	SendsPerRun int
 	// Permit is how long the rows may be sent, PermitLife at most.
 	Permit time.Duration
+	// UnderWay are the billing keys whose sends this process still waits for,
+	// longer than their permits last.
+	UnderWay []string
 }
 
 // The window and the claim are checked here, by the one clock; the transport
@@ -72,6 +75,7 @@ picked AS MATERIALIZED (
       AND c.job = @job AND c.period = @period AND c.state = 'pending'
       AND c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval
       AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
+      AND c.billing_key <> ALL (@under_way)
       AND (c.lease_owner IS DISTINCT FROM @run_id
            OR (c.run_sends < @sends_per_run AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)))
     ORDER BY c.sends, c.account_id
@@ -94,7 +98,7 @@ func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) (
 	rows, _ := tx.Query(ctx, sqlClaimCharges, pgx.NamedArgs{
 		"job": run.Job, "period": run.Period, "run_id": run.RunID, "attempt": run.Attempt,
 		"window": Window, "permit": min(limits.Permit, PermitLife),
-		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun,
+		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun, "under_way": nonNil(limits.UnderWay),
 	})
 	permits, err := pgx.CollectRows(rows, pgx.RowToStructByName[Permit])
 	if err != nil {
@@ -109,6 +113,13 @@ func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) (
 	return permits, nil
 }
 
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
 // Queue is what a run still has to send.
 type Queue struct {
 	// Sendable rows may be claimed now; Waiting ones later: they are leased or
@@ -118,11 +129,22 @@ type Queue struct {
 	Exhausted int64
 	// Expired rows are past their window: only the reconciler may touch them.
 	Expired int64
-	// Leased rows are being sent right now, by this run or another.
-	Leased int64
 	// NextAt is when the next waiting row may be claimed.
 	NextAt *time.Time
 	Now    time.Time
+}
+
+const sqlHasLeases = `
+SELECT EXISTS (SELECT FROM billing.charges c
+    WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending' AND c.lease_until > billing.now())`
+
+// HasLeases reports whether any process may send a charge of the period right
+// now.
+func HasLeases(ctx context.Context, q Querier, job Job, period Period) (there bool, err error) {
+	if err := q.QueryRow(ctx, sqlHasLeases, job, period).Scan(&there); err != nil {
+		return false, fmt.Errorf("look for leases: %w", err)
+	}
+	return there, nil
 }
 
 const sqlQueue = `
@@ -130,7 +152,6 @@ WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 pending AS (
     SELECT NOT (c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval) AS expired,
            c.lease_owner IS NOT DISTINCT FROM @run_id AND c.run_sends >= @sends_per_run AS exhausted,
-           coalesce(c.lease_until > clock.t, false) AS leased,
            greatest(c.lease_until, CASE WHEN c.lease_owner = @run_id THEN c.next_send_at END) AS free_at
     FROM billing.charges c, clock
     WHERE c.job = @job AND c.period = @period AND c.state = 'pending')
@@ -138,7 +159,6 @@ SELECT count(*) FILTER (WHERE NOT expired AND NOT exhausted AND coalesce(free_at
        count(*) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS waiting,
        count(*) FILTER (WHERE NOT expired AND exhausted) AS exhausted,
        count(*) FILTER (WHERE expired) AS expired,
-       count(*) FILTER (WHERE leased) AS leased,
        min(free_at) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS next_at,
        max(clock.t) AS now
 FROM clock LEFT JOIN pending ON true`

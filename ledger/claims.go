@@ -43,14 +43,14 @@ type Run struct {
 	EndsAt     time.Time
 }
 
-// Horizon is the earliest moment at which a payment for the period can exist:
-// a day before its end, or before its start once --early was used.
-func (r Run) Horizon() time.Time {
-	if r.Early {
-		return r.StartsAt.AddDate(0, 0, -1)
-	}
-	return r.EndsAt.AddDate(0, 0, -1)
-}
+// Horizon is the earliest moment at which a payment for the period can exist: a
+// day before its start, because it may have been charged early. That --early was
+// used is not asked: a restored ledger may have forgotten it.
+func (r Run) Horizon() time.Time { return HorizonOf(r.StartsAt) }
+
+// HorizonOf is the horizon of a period that starts at a moment. Before it, the
+// period can't be charged at all.
+func HorizonOf(startsAt time.Time) time.Time { return startsAt.AddDate(0, 0, -1) }
 
 // ClaimRequest asks for a period.
 type ClaimRequest struct {

@@ -115,11 +115,15 @@ func together(n int, do func(i int)) {
 // waitsForLock returns once a session waits for a lock of another.
 func (w importWorld) waitsForLock() {
 	w.t.Helper()
-	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 20_000 {
 		if value[bool](w, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`) {
 			return
 		}
+		<-tick.C
 	}
+	w.t.Fatal("nobody waits for a lock: the two do not exclude each other")
 }
 
 // Of many that ask at once, one owns the period, new, stale or failed; the others
@@ -306,11 +310,13 @@ func TestRacingClaimsOfRowsShareThem(t *testing.T) {
 func TestWhatMayBeClaimed(t *testing.T) {
 	w := newImportWorld(t)
 	run := w.claim()
-	w.pending(run, "a", "late", "old", "early", "leased", "resting", "rested", "rests-for-another", "often", "often-by-another", "settled")
+	w.pending(run, "a", "late", "old", "leased", "resting", "rested", "rests-for-another", "often", "often-by-another", "settled", "under-way")
 	for _, sql := range []string{
-		`UPDATE billing.charges SET window_opened_at = billing.now() - interval '23 hours' + interval '5 seconds' WHERE account_id = 'late'`,
-		`UPDATE billing.charges SET window_opened_at = billing.now() - interval '23 hours' WHERE account_id = 'old'`,
-		`UPDATE billing.charges SET window_opened_at = billing.now() + interval '1 minute' WHERE account_id = 'early'`,
+		`WITH e AS (INSERT INTO billing.charge_events (job, period, account_id, try, from_state, to_state, cause, person)
+			SELECT job, period, account_id, try, 'pending', 'pending', 'absent', 'anna' FROM billing.charges WHERE account_id IN ('late', 'old')
+			RETURNING id, account_id)
+		 UPDATE billing.charges c SET last_event = e.id, window_opened_at = billing.now() - interval '23 hours'
+			+ CASE e.account_id WHEN 'late' THEN interval '5 seconds' ELSE '0' END FROM e WHERE c.account_id = e.account_id`,
 		`UPDATE billing.charges SET lease_until = billing.now() + interval '1 minute' WHERE account_id = 'leased'`,
 		`UPDATE billing.charges SET next_send_at = billing.now() + interval '1 minute', lease_owner = (SELECT run_id FROM billing.job_runs) WHERE account_id = 'resting'`,
 		`UPDATE billing.charges SET next_send_at = billing.now() + interval '1 minute', lease_owner = gen_random_uuid() WHERE account_id = 'rests-for-another'`,
@@ -326,10 +332,12 @@ func TestWhatMayBeClaimed(t *testing.T) {
 		}
 	}
 	q, err := ledger.ReadQueue(t.Context(), w.Pool, run, 6)
-	if err != nil || q.Sendable != 5 || q.Waiting != 2 || q.Expired != 2 || q.Exhausted != 1 || q.Leased != 1 || q.NextAt == nil {
-		t.Errorf("queue %+v, %v; want 5 sendable, 2 waiting, 2 expired, 1 exhausted, 1 leased", q, err)
+	if err != nil || q.Sendable != 6 || q.Waiting != 2 || q.Expired != 1 || q.Exhausted != 1 || q.NextAt == nil {
+		t.Errorf("queue %+v, %v; want 6 sendable, 2 waiting, 1 expired, 1 exhausted", q, err)
 	}
-	permits := w.permits(run, ledger.ClaimLimits{Rows: 100, SendsPerRun: 6, Permit: time.Hour})
+	// This process still waits for the answer of one of them.
+	underWay := ledger.BillingKey(testJob, testPeriod, "under-way")
+	permits := w.permits(run, ledger.ClaimLimits{Rows: 100, SendsPerRun: 6, Permit: time.Hour, UnderWay: []string{underWay}})
 	var got []string
 	for _, p := range permits {
 		got = append(got, p.AccountID)
@@ -346,8 +354,23 @@ func TestWhatMayBeClaimed(t *testing.T) {
 	if want := []string{"a", "late", "rested", "rests-for-another", "often-by-another"}; !slices.Equal(got, want) {
 		t.Errorf("claimed %q, want %q", got, want)
 	}
+	if got := w.permits(run, oneSend); len(got) != 1 || got[0].BillingKey != underWay {
+		t.Errorf("handed out next was %+v, want what was under way alone", got)
+	}
+}
+
+// When the clock is set back, a window lies in the future, and is not open.
+func TestAWindowInTheFutureIsNotOpen(t *testing.T) {
+	w := newImportWorld(t)
+	run := w.claim()
+	w.pending(run, "a")
+	w.Advance(-time.Hour)
 	if got := w.permits(run, oneSend); len(got) != 0 {
-		t.Errorf("%d rows were handed out twice", len(got))
+		t.Errorf("%d permits for a window that opens in an hour", len(got))
+	}
+	w.Advance(time.Hour)
+	if got := w.permits(run, oneSend); len(got) != 1 {
+		t.Errorf("%d permits when it is open again, want 1", len(got))
 	}
 }
 

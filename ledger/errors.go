@@ -29,6 +29,9 @@ var (
 	ErrKeyTaken = errors.New("another charge has this key")
 	// ErrBadMove says that a change of state is not in Transitions.
 	ErrBadMove = errors.New("a charge may not move this way")
+	// ErrWindow says that somebody tried to move a window without a look, or into
+	// the future.
+	ErrWindow = errors.New("a window is opened by a look at Stripe, and never ahead of time")
 	// ErrReadOnly says that the database is a standby or read-only.
 	ErrReadOnly = errors.New("the database is read-only or a standby")
 )
@@ -52,6 +55,13 @@ var constraintErrors = map[string]error{
 	"period_events_append_only":        ErrAppendOnly,
 	"period_events_no_truncate":        ErrAppendOnly,
 	"charges_no_delete":                ErrAppendOnly,
+	"invoices_no_truncate":             ErrAppendOnly,
+	"job_run_attempts_no_delete":       ErrAppendOnly,
+	"job_run_attempts_no_truncate":     ErrAppendOnly,
+	"findings_no_delete":               ErrAppendOnly,
+	"findings_no_truncate":             ErrAppendOnly,
+	"charges_window_has_event":         ErrWindow,
+	"charges_window_not_ahead":         ErrWindow,
 	"charges_no_truncate":              ErrAppendOnly,
 }
 

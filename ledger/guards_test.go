@@ -149,10 +149,10 @@ func TestAChangeOfStateNeedsAnEvent(t *testing.T) {
 
 // History is kept: it takes rows and nothing else. No debt is forgotten.
 func TestHistoryIsAppendOnly(t *testing.T) {
-	w := newAnswersWorld(t, "a")
+	w := newAnswersWorld(t, "a", "b")
 	w.record(answer(w.permits["a"], ledger.ChargeDeclined, "pi_a"))
 	w.openTry("a")
-	w.mustIn(w.run.Heartbeat)
+	w.record(answer(w.permits["b"], ledger.ChargeProcessing, "pi_b"), paid(w.permits["b"], "pi_other"))
 	w.finish(ledger.RunDone)
 	w.mustIn(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := ledger.Reopen(ctx, tx, testJob, testPeriod, "anna", "late invoice")
@@ -168,8 +168,29 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 			t.Errorf("%s is empty; the test shows nothing", table)
 		}
 	}
+	for _, table := range []string{"job_run_attempts", "findings"} {
+		w.refused(table+" delete", table+"_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.`+table)
+		w.refused(table+" truncate", table+"_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.`+table)
+	}
+	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices`)
 	w.refused("delete a charge", "charges_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.charges`)
 	w.refused("truncate charges", "charges_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.charges`)
+}
+
+// A window is opened by a look, which is an event, and never ahead of time.
+func TestAWindowIsNotMovedInPlace(t *testing.T) {
+	w := newAnswersWorld(t, "a")
+	for _, by := range []string{"- interval '1 hour'", "+ interval '1 second'"} {
+		w.refused("moved by "+by, "charges_window_has_event", ledger.ErrWindow, `UPDATE billing.charges SET window_opened_at = window_opened_at `+by)
+	}
+	w.refused("in the future", "charges_window_not_ahead", ledger.ErrWindow, `
+		WITH e AS (INSERT INTO billing.charge_events (job, period, account_id, try, from_state, to_state, cause, person)
+			VALUES ('monthly-billing', '2026-10', 'a', 1, 'pending', 'pending', 'absent', 'anna') RETURNING id)
+		UPDATE billing.charges SET window_opened_at = billing.now() + interval '1 minute', last_event = e.id FROM e`)
+	w.refused("recorded in the future", "charges_window_not_ahead", ledger.ErrWindow, `
+		INSERT INTO billing.charges (job, period, account_id, billing_key, amount, currency, amount_minor, state, idempotency_key, body, body_sha256,
+			window_opened_at, recorded_by, created_at)
+		VALUES ('monthly-billing', '2026-10', 'b', 'k', 10, 'usd', 1000, 'pending', 'k', 'x', sha256('x'), billing.now() + interval '1 minute', gen_random_uuid(), billing.now())`)
 }
 
 // The invoice of a charge is frozen, in every state but void, and for a delete as
@@ -218,7 +239,7 @@ func TestWhatAChargeMayNeverBe(t *testing.T) {
 		{"pending and settled", "charges_settled_check", `settled_at = billing.now()`, nil},
 		{"sent less often than open", "charges_sends_check", `open_sends = sends + 1`, nil},
 		{"sent less than never", "charges_sends_check", `sends = -1, open_sends = -1`, nil},
-		{"pending without a window", "charges_request_check", `window_opened_at = NULL`, nil},
+		{"pending without a window", "charges_request_check", `window_opened_at = NULL, last_event = (SELECT max(id) FROM billing.charge_events)`, nil},
 	} {
 		w.refused(c.what, c.by, c.want, `UPDATE billing.charges SET `+c.change+` WHERE account_id = 'b'`)
 	}

@@ -35,12 +35,14 @@ func mode(live bool) string {
 
 const sqlPinIdentity = `
 INSERT INTO billing.stripe_identity (account_id, livemode, pinned_by) VALUES ($1, $2, $3)
-ON CONFLICT ON CONSTRAINT stripe_identity_pkey DO NOTHING`
+ON CONFLICT ON CONSTRAINT stripe_identity_pkey DO UPDATE
+SET account_id = excluded.account_id, livemode = excluded.livemode, pinned_by = excluded.pinned_by, pinned_at = billing.now()
+WHERE NOT EXISTS (SELECT FROM billing.charges)`
 
 const sqlReadIdentity = `SELECT account_id, livemode, pinned_at, pinned_by FROM billing.stripe_identity`
 
-// PinIdentity binds the ledger to a Stripe account and mode if it is free, and
-// returns an *IdentityError if it belongs to another.
+// PinIdentity binds the ledger to a Stripe account and mode if it is free or has
+// no charges yet, and returns an *IdentityError if it belongs to another.
 func PinIdentity(ctx context.Context, tx pgx.Tx, given Identity) error {
 	if _, err := tx.Exec(ctx, sqlPinIdentity, given.AccountID, given.Livemode, given.PinnedBy); err != nil {
 		return fmt.Errorf("pin the Stripe account: %w", err)

@@ -21,6 +21,8 @@ type Billable struct {
 	Name           string
 	// Status is empty when the invoice has no account.
 	Status string
+	// Nameless rows have no account id at all.
+	Nameless bool
 	// Skipped is set when the charge is recorded as skipped, for SkippedFor,
 	// and may be decided again.
 	Skipped    bool
@@ -40,12 +42,13 @@ type Decision struct {
 
 // MendableReasons are those for which a skipped charge is decided again by each
 // run of its period: a card may have been added since.
-var MendableReasons = []string{"no_payment_method", "no_customer", "no_account", "paused", "bad_currency"}
+var MendableReasons = []string{"no_payment_method", "no_customer", "no_account", "paused", "bad_currency", "bad_stripe_account"}
 
 const billableColumns = `
-    b.account_id, b.amount::text AS amount, coalesce(b.currency, '') AS currency, coalesce(b.description, '') AS description,
+    coalesce(b.account_id, '') AS account_id, coalesce(b.amount::text, 'NaN') AS amount, coalesce(b.currency, '') AS currency, coalesce(b.description, '') AS description,
     coalesce(b.stripe_account, '') AS stripe_account, coalesce(b.stripe_customer, '') AS stripe_customer,
-    coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.status, '') AS status`
+    coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.status, '') AS status,
+    b.account_id IS NULL AS nameless`
 
 // The order makes two rows of one account neighbours, and fills the indexes of
 // charges from left to right.
@@ -99,7 +102,7 @@ func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cur
 		group = group[:0]
 		var b Billable
 		_, err := pgx.ForEachRow(rows, []any{&b.AccountID, &b.Amount, &b.Currency, &b.Description, &b.StripeAccount,
-			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Status, &b.Skipped, &b.SkippedFor},
+			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Status, &b.Nameless, &b.Skipped, &b.SkippedFor},
 			func() error { group = append(group, b); return nil })
 		if err != nil {
 			return fmt.Errorf("read billable: %w", err)

@@ -35,7 +35,9 @@ type Summary struct {
 	// Unrecorded invoices are billable and not in the ledger; Changed ones have
 	// another amount or currency than was recorded.
 	Unrecorded, Changed int64
-	FindingsToAct       int64
+	// Duplicates are rows of billable beyond the first of their account.
+	Duplicates    int64
+	FindingsToAct int64
 }
 
 // Count adds up the charges in any of the states.
@@ -81,7 +83,8 @@ FROM billing.billable WHERE job = $1 AND period = $2`
 
 const sqlCompare = `
 SELECT count(*) FILTER (WHERE c.account_id IS NULL) AS unrecorded,
-       count(*) FILTER (WHERE c.state <> 'void' AND (c.amount <> b.amount OR lower(c.currency) <> lower(b.currency))) AS changed
+       count(*) FILTER (WHERE c.state <> 'void' AND (c.amount <> b.amount OR lower(c.currency) <> lower(b.currency))) AS changed,
+       count(*) - count(DISTINCT b.account_id) AS duplicates
 FROM billing.billable b
 LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id
 WHERE b.job = $1 AND b.period = $2`
@@ -177,7 +180,7 @@ func (s *Summary) compare(ctx context.Context, q Querier, job Job, period Period
 	if billable == recorded && deref(shipped) {
 		return nil
 	}
-	return q.QueryRow(ctx, sqlCompare, job, period).Scan(&s.Unrecorded, &s.Changed)
+	return q.QueryRow(ctx, sqlCompare, job, period).Scan(&s.Unrecorded, &s.Changed, &s.Duplicates)
 }
 
 func deref[T any](p *T) (v T) {

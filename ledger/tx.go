@@ -24,16 +24,17 @@ const (
 	// beginWrite makes a commit durable whatever the server's default is: a
 	// send must never leave for a row that a power cut can take back. A process
 	// that stands still in the middle of a transaction must not keep its locks
-	// from the one that takes over.
+	// from the one that takes over. Recording a large month takes minutes in one
+	// statement, whatever the database allows the application beside it.
 	beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit TO on;" +
-		" SET LOCAL idle_in_transaction_session_timeout TO '5s'"
+		" SET LOCAL idle_in_transaction_session_timeout TO '5s'; SET LOCAL statement_timeout TO 0"
 	// beginQueue is beginWrite for statements that take or settle a few rows of a
 	// large queue. A table that was just filled has no statistics yet, and the
 	// planner then reads all that is pending for each of them. They must go by
 	// index, whatever it thinks.
 	beginQueue = beginWrite + "; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;" +
 		" SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off; SET LOCAL enable_sort TO off"
-	beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout TO 0"
 
 	// maxTxTries bounds how often a transaction is repeated after a deadlock or
 	// a serialization failure. Both are rare here; more means a bug.
@@ -168,8 +169,12 @@ func isTransient(err error) bool {
 }
 
 // IsUnreachable reports that Postgres could not be reached or went away, so that
-// what was asked may or may not have happened.
+// what was asked may or may not have happened. A primary that was just demoted is
+// away too: the address will lead to the new one.
 func IsUnreachable(err error) bool {
+	if errors.Is(err, ErrReadOnly) {
+		return true
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		// Shutting down, crashed, starting up, out of connections, or cut off

@@ -299,7 +299,7 @@ CREATE FUNCTION billing.refuse_update() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION 'charge %: %', OLD.billing_key, TG_ARGV[0]
+    RAISE EXCEPTION 'charge %: %', NEW.billing_key, TG_ARGV[0]
         USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME;
 END $$;
 -- +goose StatementEnd
@@ -317,6 +317,15 @@ CREATE TRIGGER charges_try_frozen BEFORE UPDATE ON billing.charges
         IS DISTINCT FROM
         (OLD.idempotency_key, OLD.body, OLD.body_sha256, OLD.stripe_account, OLD.stripe_customer, OLD.amount_minor, OLD.amount, OLD.currency))
     EXECUTE FUNCTION billing.refuse_update('the request of a try never changes');
+-- A window is opened by a look at Stripe, never moved, and never lies in the
+-- future, where it would still be open long after Stripe forgot the key.
+CREATE TRIGGER charges_window_has_event BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (NEW.window_opened_at IS DISTINCT FROM OLD.window_opened_at AND NEW.window_opened_at IS NOT NULL
+        AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event)
+    EXECUTE FUNCTION billing.refuse_update('a window is opened by a look, with an event');
+CREATE TRIGGER charges_window_not_ahead BEFORE INSERT OR UPDATE OF window_opened_at ON billing.charges
+    FOR EACH ROW WHEN (NEW.window_opened_at > billing.now())
+    EXECUTE FUNCTION billing.refuse_update('a window in the future is none');
 -- A charge never changes its state without an event.
 CREATE TRIGGER charges_change_has_event BEFORE UPDATE ON billing.charges
     FOR EACH ROW WHEN (NEW.state <> OLD.state AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event)
@@ -421,6 +430,16 @@ BEGIN
     RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 -- +goose StatementEnd
+CREATE TRIGGER invoices_no_truncate BEFORE TRUNCATE ON billing.invoices
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER job_run_attempts_no_delete BEFORE DELETE ON billing.job_run_attempts
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER job_run_attempts_no_truncate BEFORE TRUNCATE ON billing.job_run_attempts
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER findings_no_delete BEFORE DELETE ON billing.findings
+    FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
+CREATE TRIGGER findings_no_truncate BEFORE TRUNCATE ON billing.findings
+    FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
 CREATE TRIGGER invoices_frozen BEFORE UPDATE OR DELETE ON billing.invoices
     FOR EACH ROW EXECUTE FUNCTION billing.guard_invoice();
 

@@ -290,6 +290,11 @@ func (a Answer) declined(asked Asked, e *errorJSON) Answer {
 			return a.unknown(ReasonNotReread)
 		}
 		a.State, a.Reason, _ = stateOfAttempt(PaymentIntent{ErrorCode: orElse(e.Code, e.Type), DeclineCode: e.DeclineCode})
+		if a.State != ledger.ChargeDeclined {
+			// The customer can act only on a PaymentIntent, and there is none.
+			a.State = ""
+			return a.unknown(ReasonContradiction)
+		}
 		a.Verdict = VerdictKnown
 		return a
 	}

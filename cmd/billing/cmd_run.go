@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,7 +148,7 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 		}
 	}
 	if text := c.String("concurrency"); text != "auto" {
-		if _, err := fmt.Sscanf(text, "%d", &o.Concurrency); err != nil || o.Concurrency < 1 || o.Concurrency > gateway.MaxConcurrency {
+		if o.Concurrency, err = strconv.Atoi(text); err != nil || o.Concurrency < 1 || o.Concurrency > gateway.MaxConcurrency {
 			return o, usagef("--concurrency %q: want auto or a number from 1 to %d", text, gateway.MaxConcurrency)
 		}
 	}
@@ -155,8 +156,12 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 	o.Rate, o.Lease, o.Wait, o.Timeout = c.Float64("rate"), c.Duration("lease"), c.Duration("wait"), c.Duration("timeout")
 	o.SendsPerRun, o.Owner, o.Build = billing.DefaultSendsPerRun, ownerOf(), version
 	switch {
-	case o.Rate < 0 || o.Rate > 10_000:
+	case o.Rate != 0 && !(o.Rate >= 0.1 && o.Rate <= 10_000): // NaN is neither
 		return o, usagef("--rate %v: want charges a second from 0.1 to 10000, or 0 for no limit", o.Rate)
+	case o.Rate != 0 && o.Rate*min(o.Lease, ledger.PermitLife).Seconds() < 3:
+		// A charge may be sent for as long as the lease: at this pace it would
+		// be over before its turn.
+		return o, usagef("--rate %v is too slow for --lease %s: take a lease of 30s or more", o.Rate, o.Lease)
 	case o.Lease < time.Second || o.Lease > time.Hour:
 		return o, usagef("--lease %s: want 1s to 1h", o.Lease)
 	case o.Wait < 0 || o.Wait > 24*time.Hour:

@@ -121,7 +121,7 @@ type standing struct {
 	job        ledger.Job
 	period     ledger.Period
 	now        time.Time
-	run        *ledger.Run // nil if it was never run
+	run        *ledger.Run      // nil if it was never run
 	identity   *ledger.Identity // nil until a command talked to Stripe
 	needsClose bool
 	closed     *ledger.PeriodClose // nil while it is open
@@ -182,16 +182,27 @@ func (s *standing) outcome() string {
 	if s.live() {
 		return "busy"
 	}
-	if s.run == nil || !s.done() && s.summary.Unrecorded > 0 {
+	if s.run == nil {
 		return "open"
 	}
-	if err := billing.Verdict(s.period, s.summary); err != nil {
-		return classify(err).outcome
-	}
-	if !s.done() {
+	err := s.verdict()
+	var left *billing.UnsettledError
+	switch {
+	case err == nil:
+		return "done"
+	case errors.As(err, &left) && left.Pending == 0:
 		return "open"
 	}
-	return "done"
+	return classify(err).outcome
+}
+
+// verdict is what the ledger says, as the end of a run would.
+func (s *standing) verdict() error {
+	state := ledger.RunState("")
+	if s.run != nil {
+		state = s.run.State
+	}
+	return billing.Verdict(s.period, state, s.summary)
 }
 
 // next is what to type, one command a line.

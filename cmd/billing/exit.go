@@ -152,6 +152,8 @@ func classifySystem(err error) failure {
 		return failure{exitBadConfig, "failed", "configuration", "DATABASE_URL looks like postgres://user@host:5432/database"}
 	case errors.As(err, &pg) && (pg.Code == "42501" || pg.Code[:2] == "28"):
 		return failure{exitNoPermission, "failed", "postgres_refused", "grant the role what docs/deploy says"}
+	case errors.As(err, &pg) && pg.Code == "57014":
+		return failure{exitUnreachable, "unreachable", "postgres_cancelled", "Postgres cancelled a statement; run again"}
 	case errors.As(err, &pg) && pg.Code == "3D000":
 		return failure{exitBadConfig, "failed", "no_such_database", "create it, or correct DATABASE_URL"}
 	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703"):

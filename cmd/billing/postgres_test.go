@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,6 +265,9 @@ func TestAnAnswerIsKeptWhilePostgresIsAway(t *testing.T) {
 	if got := o.states(october); got["succeeded"] != 19 || got["pending"] != 1 {
 		t.Errorf("the second run left %v; want all but the one", got)
 	}
+	if got := one[string](o, `SELECT state FROM billing.job_runs`); got != "failed" {
+		t.Errorf("with one charge pending the period is %s", got)
+	}
 	p.Mend()
 	if r := first.wait(); r.code != 69 && r.code != 75 {
 		t.Errorf("the first run: want exit 69 or 75\n%s", r)
@@ -375,6 +379,48 @@ func TestAnImportBesideARunIsChargedOrNamed(t *testing.T) {
 			if got := o.states(october)["succeeded"]; got != 4 {
 				t.Errorf("%d of 4 succeeded", got)
 			}
+			o.mustBeWhole()
+		})
+	}
+}
+
+// A transaction of record that stands still for longer than the lease is ended by
+// Postgres; the run repeats it, or says that it may be repeated.
+func TestARecordThatStandsStillIsEndedByPostgres(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.env["BILLING_LEASE"] = "1s"
+	o.imports(october, customers(5))
+	p := o.proxied()
+	p.Inject(pgproxy.Rule{Act: pgproxy.HoldBefore, Touching: txRecord, Times: 1})
+	if r := o.run("run", "--period", october); r.code != 0 && r.code != 69 || p.Fired() != 1 {
+		t.Errorf("want exit 0 or 69\n%s", r)
+	}
+	p.Cut()
+	o.month(0)
+	o.mustBeWhole()
+}
+
+// A run that freezes, or loses its network, in the middle of a transaction does
+// not keep the period and its rows from others for ever.
+func TestARunThatStandsStillInATransactionIsOutlived(t *testing.T) {
+	t.Parallel()
+	for name, touching := range map[string]string{"claim": txClaimPeriod, "permits": txClaimRows, "answers": txAnswers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t)
+			o.env["BILLING_LEASE"] = "1s"
+			o.imports(october, customers(30))
+			direct := o.env["DATABASE_URL"]
+			p := o.proxied()
+			p.Inject(pgproxy.Rule{Act: pgproxy.HoldBefore, Touching: touching, Times: 1})
+			first := o.start("run", "--period", october)
+			eventually(t, "a transaction stands still", func() bool { return p.Held() == 1 })
+			first.signal(syscall.SIGSTOP)
+			o.env["DATABASE_URL"] = direct
+			o.month(0, "--timeout", "30s", "--wait", "30s")
+			first.kill()
+			p.Cut()
 			o.mustBeWhole()
 		})
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/ledger"
 )
 
@@ -126,7 +125,7 @@ func (s *standing) needsText() string {
 	if s.outcome() != "needs_person" || s.summary.Unrecorded+s.summary.Changed > 0 {
 		return "" // nothing, or said of the invoices already
 	}
-	return billing.Verdict(s.period, s.summary).Error()
+	return s.verdict().Error()
 }
 
 func (s *standing) addFindings(b *strings.Builder, a *app) {
