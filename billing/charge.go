@@ -112,8 +112,10 @@ func (s *sender) countWork() error {
 
 func (s *sender) queue() (q ledger.Queue, err error) {
 	err = s.r.patiently(s.halted, "count the queue", func(ctx context.Context) (err error) {
-		q, err = ledger.ReadQueue(ctx, s.r.pool, s.r.run, s.r.opts.SendsPerRun)
-		return err
+		return ledger.InReadTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
+			q, err = ledger.ReadQueue(ctx, tx, s.r.run, s.r.opts.SendsPerRun)
+			return err
+		})
 	})
 	return q, err
 }

@@ -68,7 +68,11 @@ func (r *Runner) mustHaveInvoices(ctx context.Context) error {
 	if r.opts.AllowEmpty {
 		return nil
 	}
-	there, err := ledger.HasInvoices(ctx, r.pool, r.opts.Job, r.opts.Period)
+	var there bool
+	err := ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
+		there, err = ledger.HasInvoices(ctx, tx, r.opts.Job, r.opts.Period)
+		return err
+	})
 	if err != nil || there {
 		return err
 	}

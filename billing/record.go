@@ -44,7 +44,11 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 		return nil, err
 	}
 	l := &look{startedAt: now, unknown: map[string]string{}, closed: map[string]bool{}}
-	accounts, err := ledger.StripeAccounts(ctx, r.pool, r.run.Job, r.run.Period)
+	var accounts []string
+	err = ledger.InReadTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
+		accounts, err = ledger.StripeAccounts(ctx, tx, r.run.Job, r.run.Period)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

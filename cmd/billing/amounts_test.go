@@ -115,6 +115,28 @@ func TestInexactAmountsFromAViewCostOnlyTheirRow(t *testing.T) {
 	}
 }
 
+// A row of a company's own view without an amount costs that row alone; one
+// without an account is nobody's debt, and nothing is recorded beside it.
+func TestARowOfAViewThatLacksSomething(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ownView()
+	good := customers(2)
+	for _, c := range good {
+		o.owes(c.id, c.amount, c.currency, c.customer, c.card)
+	}
+	o.exec(`INSERT INTO public.owed VALUES ('2026-10', NULL, 10, 'usd', 'cus_x', 'pm_x')`)
+	if r := o.month(65); !strings.Contains(r.stderr, "without an account id") || one[int](o, `SELECT count(*) FROM billing.charges`) != 0 {
+		t.Errorf("a row without an account: %s", r)
+	}
+	o.exec(`UPDATE public.owed SET account_id = 'bad', amount = NULL WHERE account_id IS NULL`)
+	o.month(4)
+	if got := one[string](o, `SELECT state || ' ' || reason FROM billing.charges WHERE account_id = 'bad'`); got != "skipped bad_amount" {
+		t.Errorf("a row without an amount is %s", got)
+	}
+	o.mustChargeEach(good)
+}
+
 // T20: what is below Stripe's minimum is skipped and sent nowhere; what only
 // Stripe knows to be too small is refused once, named, and not asked again.
 func TestWhatIsTooSmallIsNamedAndNotAskedAgain(t *testing.T) {

@@ -212,6 +212,24 @@ func TestTwoRowsForOneAccountRecordNothing(t *testing.T) {
 	}
 }
 
+// A second row that appears after the period is done is not taken for the first,
+// even where both owe the same.
+func TestASecondRowAfterThePeriodIsDoneIsNotSilent(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ownView()
+	o.owes("twice", "10.00", "usd", "cus_b", "pm_b")
+	o.month(0)
+	o.owes("twice", "10.00", "usd", "cus_b", "pm_b")
+	o.month(65)
+	o.must(0, "reopen", "--period", october, "--why", "test")
+	o.month(65)
+	if o.emu.Posts() != 1 {
+		t.Errorf("%d POSTs", o.emu.Posts())
+	}
+	o.mustBeWhole()
+}
+
 // T42: a backup that is restored under a running process takes its claim away: it
 // records what it has, sends nothing more, and the next run replays the rest.
 func TestARestoreUnderARunningProcessChargesNobodyTwice(t *testing.T) {
