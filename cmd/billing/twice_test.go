@@ -245,8 +245,9 @@ func TestARestoreUnderARunningProcessChargesNobodyTwice(t *testing.T) {
 	eventually(t, "a third is charged", func() bool { return o.emu.Held() == 1 })
 	o.db.RestoreSnapshot(t, backup)
 	o.emu.Release()
-	if r := p.wait(); r.code != 75 && r.code != 69 {
-		t.Errorf("its claim is gone: want exit 75 or 69\n%s", r)
+	// Between the drop and the copy it may even find no database at all.
+	if r := p.wait(); r.code != 75 && r.code != 69 && r.code != 78 {
+		t.Errorf("its claim is gone: want exit 75, 69 or 78\n%s", r)
 	}
 	posts := o.emu.Posts()
 	if posts > 40 {
