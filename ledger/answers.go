@@ -292,6 +292,15 @@ func paidWins(ctx context.Context, tx pgx.Tx, job Job, period Period, a Answer, 
 	var try int
 	var minor int64
 	err = tx.QueryRow(ctx, sqlLockCharge, job, period, a.AccountID).Scan(&state, &paidBy, &try, &key, &currency, &minor)
+	if errors.Is(err, pgx.ErrNoRows) {
+		// The ledger was replaced by an older one under this process.
+		opened, err := OpenFinding(ctx, tx, Finding{
+			Kind: "not_recorded", Severity: SeverityAct, Job: job, Period: period, AccountID: a.AccountID,
+			BillingKey: a.BillingKey, PaymentIntent: a.PaymentIntent,
+			Expected: "a charge in the ledger", Seen: "a payment, " + a.PaymentIntent + ", and no charge",
+		})
+		return count(opened), false, err
+	}
 	if err != nil {
 		return 0, false, fmt.Errorf("look at the charge of account %s: %w", a.AccountID, err)
 	}

@@ -62,6 +62,8 @@ var constraintErrors = map[string]error{
 	"findings_no_truncate":             ErrAppendOnly,
 	"charges_window_has_event":         ErrWindow,
 	"charges_window_not_ahead":         ErrWindow,
+	"job_runs_done_is_settled":         ErrBadMove,
+	"charges_evidence_has_event":       ErrBadMove,
 	"charges_no_truncate":              ErrAppendOnly,
 }
 

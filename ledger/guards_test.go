@@ -151,13 +151,13 @@ func TestAChangeOfStateNeedsAnEvent(t *testing.T) {
 func TestHistoryIsAppendOnly(t *testing.T) {
 	w := newAnswersWorld(t, "a", "b")
 	w.record(answer(w.permits["a"], ledger.ChargeDeclined, "pi_a"))
-	w.openTry("a")
 	w.record(answer(w.permits["b"], ledger.ChargeProcessing, "pi_b"), paid(w.permits["b"], "pi_other"))
 	w.finish(ledger.RunDone)
 	w.mustIn(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := ledger.Reopen(ctx, tx, testJob, testPeriod, "anna", "late invoice")
 		return err
 	})
+	w.openTry("a")
 	for table, change := range map[string]string{
 		"charge_events": `detail = 'other'`, "charge_tries": `reason = 'other'`, "period_events": `why = 'other'`,
 	} {
@@ -175,6 +175,19 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices`)
 	w.refused("delete a charge", "charges_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.charges`)
 	w.refused("truncate charges", "charges_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.charges`)
+}
+
+// A period with a pending charge is never done, and what paid for a charge is not
+// exchanged without an event.
+func TestDoneAndPaidMeanWhatTheySay(t *testing.T) {
+	w := newAnswersWorld(t, "a", "b")
+	w.record(paid(w.permits["a"], "pi_a"))
+	w.refused("done with a pending charge", "job_runs_done_is_settled", ledger.ErrBadMove,
+		`UPDATE billing.job_runs SET state = 'done', finished_at = billing.now()`)
+	w.refused("another payment", "charges_evidence_has_event", ledger.ErrBadMove,
+		`UPDATE billing.charges SET payment_intent = 'pi_other' WHERE account_id = 'a'`)
+	w.refused("no payment", "charges_evidence_has_event", ledger.ErrBadMove,
+		`UPDATE billing.charges SET payment_intent = NULL WHERE account_id = 'a'`)
 }
 
 // A window is opened by a look, which is an event, and never ahead of time.

@@ -45,7 +45,7 @@ type Decision struct {
 var MendableReasons = []string{"no_payment_method", "no_customer", "no_account", "paused", "bad_currency", "bad_stripe_account"}
 
 const billableColumns = `
-    coalesce(b.account_id, '') AS account_id, coalesce(b.amount::text, 'NaN') AS amount, coalesce(b.currency, '') AS currency, coalesce(b.description, '') AS description,
+    coalesce(b.account_id::text, '') AS account_id, coalesce(b.amount::text, 'NaN') AS amount, coalesce(b.currency, '') AS currency, coalesce(b.description, '') AS description,
     coalesce(b.stripe_account, '') AS stripe_account, coalesce(b.stripe_customer, '') AS stripe_customer,
     coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.status, '') AS status,
     b.account_id IS NULL AS nameless`
@@ -57,16 +57,16 @@ DECLARE billable_rows NO SCROLL CURSOR WITHOUT HOLD FOR
 SELECT` + billableColumns + `, false AS skipped, '' AS skipped_for
 FROM billing.billable b
 WHERE b.job = $1 AND b.period = $2
-ORDER BY b.account_id COLLATE "C"`
+ORDER BY b.account_id::text COLLATE "C"`
 
 const sqlUnrecordedCursor = `
 DECLARE billable_rows NO SCROLL CURSOR WITHOUT HOLD FOR
 SELECT` + billableColumns + `, c.account_id IS NOT NULL AS skipped, coalesce(c.reason, '') AS skipped_for
 FROM billing.billable b
-LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id
+LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id::text
 WHERE b.job = $1 AND b.period = $2
   AND (c.account_id IS NULL OR (c.state = 'skipped' AND c.reason = ANY ($3)))
-ORDER BY b.account_id COLLATE "C"`
+ORDER BY b.account_id::text COLLATE "C"`
 
 const (
 	// A cursor is planned for its first rows unless told otherwise; all of

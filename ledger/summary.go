@@ -77,7 +77,7 @@ FROM (SELECT c.window_opened_at + $3::interval AS ends,
       WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending') w`
 
 const sqlBillableKeySet = `
-SELECT count(*), bit_xor(hashtextextended(account_id, 0)),
+SELECT count(*), bit_xor(hashtextextended(account_id::text, 0)),
        obj_description('billing.billable'::regclass) IS NOT DISTINCT FROM 'shipped ' || md5(pg_get_viewdef('billing.billable'::regclass))
 FROM billing.billable WHERE job = $1 AND period = $2`
 
@@ -86,7 +86,7 @@ SELECT count(*) FILTER (WHERE c.account_id IS NULL) AS unrecorded,
        count(*) FILTER (WHERE c.state <> 'void' AND (c.amount <> b.amount OR lower(c.currency) <> lower(b.currency))) AS changed,
        count(*) - count(DISTINCT b.account_id) AS duplicates
 FROM billing.billable b
-LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id
+LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id::text
 WHERE b.job = $1 AND b.period = $2`
 
 const sqlActFindings = `

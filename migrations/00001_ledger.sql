@@ -326,6 +326,11 @@ CREATE TRIGGER charges_window_has_event BEFORE UPDATE ON billing.charges
 CREATE TRIGGER charges_window_not_ahead BEFORE INSERT OR UPDATE OF window_opened_at ON billing.charges
     FOR EACH ROW WHEN (NEW.window_opened_at > billing.now())
     EXECUTE FUNCTION billing.refuse_update('a window in the future is none');
+-- What paid for a charge is not exchanged in silence.
+CREATE TRIGGER charges_evidence_has_event BEFORE UPDATE ON billing.charges
+    FOR EACH ROW WHEN (OLD.payment_intent IS NOT NULL AND NEW.payment_intent IS DISTINCT FROM OLD.payment_intent
+        AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event)
+    EXECUTE FUNCTION billing.refuse_update('another PaymentIntent needs an event');
 -- A charge never changes its state without an event.
 CREATE TRIGGER charges_change_has_event BEFORE UPDATE ON billing.charges
     FOR EACH ROW WHEN (NEW.state <> OLD.state AND NEW.last_event IS NOT DISTINCT FROM OLD.last_event)
@@ -356,6 +361,23 @@ CREATE TRIGGER charges_no_delete BEFORE DELETE ON billing.charges
     FOR EACH ROW EXECUTE FUNCTION billing.refuse_change();
 CREATE TRIGGER charges_no_truncate BEFORE TRUNCATE ON billing.charges
     FOR EACH STATEMENT EXECUTE FUNCTION billing.refuse_change();
+
+-- +goose StatementBegin
+-- A period is done only when the outcome of every charge is known.
+CREATE FUNCTION billing.guard_done() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM billing.charges c
+        WHERE c.job = NEW.job AND c.period = NEW.period AND c.state = 'pending') THEN
+        RAISE EXCEPTION 'period % of % has pending charges and is not done', NEW.period, NEW.job
+            USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER job_runs_done_is_settled BEFORE INSERT OR UPDATE OF state ON billing.job_runs
+    FOR EACH ROW WHEN (NEW.state = 'done') EXECUTE FUNCTION billing.guard_done();
 
 -- charge_tries keeps the closed tries of a charge: each was one idempotency key's
 -- life. It is copied here when the next try opens and never changes.

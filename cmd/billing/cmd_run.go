@@ -142,7 +142,8 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 	if o.Location, err = zoneOf(c); err != nil {
 		return o, err
 	}
-	if c.String("period") != "" {
+	// An empty one is a variable that was not set, not a wish for a guess.
+	if c.String("period") != "" || c.IsSet("period") {
 		if o.Period, err = periodOf(c); err != nil {
 			return o, err
 		}

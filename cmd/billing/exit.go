@@ -156,8 +156,11 @@ func classifySystem(err error) failure {
 		return failure{exitUnreachable, "unreachable", "postgres_cancelled", "Postgres cancelled a statement; run again"}
 	case errors.As(err, &pg) && pg.Code == "3D000":
 		return failure{exitBadConfig, "failed", "no_such_database", "create it, or correct DATABASE_URL"}
-	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703"):
-		return failure{exitBadConfig, "failed", "schema", "the view billing.billable, or the schema, lacks what is needed; run: billing migrate"}
+	case errors.As(err, &pg) && pg.Code[:2] == "42":
+		// The program's own statements are tested against its schema.
+		return failure{exitBadConfig, "failed", "schema", "the view billing.billable, or the schema, is not what is needed; run: billing migrate --status"}
+	case errors.As(err, &pg) && pg.Code[:2] == "22":
+		return failure{exitBadInput, "failed", "bad_view", "the view billing.billable gives what it can't compute; mend it"}
 	case ledger.IsUnreachable(err):
 		return failure{exitUnreachable, "unreachable", "postgres_unreachable", "run again later"}
 	case errors.Is(err, fs.ErrPermission):

@@ -135,3 +135,28 @@ func TestAPaceThatCannotWorkIsRefused(t *testing.T) {
 		t.Error("Stripe was asked")
 	}
 }
+
+// A company's own view may name its accounts by numbers; one that can't be
+// computed is told as what it is.
+func TestAViewOfOnesOwnMayHaveNumbersAsIDs(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	view := func(amount string) {
+		o.exec(`DROP VIEW billing.billable`)
+		o.exec(`CREATE VIEW billing.billable AS SELECT 'monthly-billing' AS job, '2026-10' AS period, 7 AS account_id, ` + amount + ` AS amount,
+			'usd' AS currency, '' AS description, '' AS stripe_account, 'cus_1' AS stripe_customer, 'pm_1' AS payment_method, '' AS name,
+			'' AS email, 'active' AS status`)
+	}
+	view("1.0/0")
+	if r := o.month(65); !strings.Contains(r.stderr, "billing.billable") {
+		t.Errorf("the view is not named\n%s", r)
+	}
+	view("10.00")
+	o.month(0)
+	o.month(0)
+	if got := o.state("7"); got != "succeeded" {
+		t.Errorf("account 7 is %s", got)
+	}
+	o.mustBeWhole()
+	o.must(64, "run", "--period", "")
+}
