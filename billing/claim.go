@@ -133,10 +133,14 @@ func asHeld(err error, request ledger.ClaimRequest) (*ledger.HeldError, bool) {
 }
 
 // patiently repeats a piece of database work while Postgres is away, for as long
-// as the lease or half a minute: after that another host may own the period. What
-// it is given to do must be safe to repeat after a commit whose outcome was not
-// seen.
+// as the lease or half a minute: after that another host may own the period.
 func (r *Runner) patiently(ctx context.Context, doing string, do func(context.Context) error) error {
+	return r.whileAway(ctx, max(r.opts.Lease, 30*time.Second), doing, do)
+}
+
+// whileAway repeats a piece of database work while Postgres is away. It must be
+// safe to repeat after a commit whose outcome was not seen.
+func (r *Runner) whileAway(ctx context.Context, patience time.Duration, doing string, do func(context.Context) error) error {
 	started := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		if cause := context.Cause(ctx); cause != nil {
@@ -146,7 +150,10 @@ func (r *Runner) patiently(ctx context.Context, doing string, do func(context.Co
 		if err == nil {
 			return nil
 		}
-		if !ledger.IsUnreachable(err) || time.Since(started) > max(r.opts.Lease, 30*time.Second) {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if !ledger.IsUnreachable(err) || time.Since(started) > patience {
 			return fmt.Errorf("%s: %w", doing, err)
 		}
 		r.log.Warn("Postgres is away; trying again", "doing", doing, "error", err)

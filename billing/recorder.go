@@ -113,27 +113,17 @@ func (rec *recorder) write(ctx context.Context, group []received) {
 }
 
 // persist writes a group and repeats it while Postgres is away. A commit whose
-// outcome was not seen is repeated too: the second time it changes nothing.
-func (rec *recorder) persist(ctx context.Context, answers []ledger.Answer) (ledger.Recorded, error) {
-	started := time.Now()
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		recorded, err := rec.try(ctx, answers)
-		if err == nil || !ledger.IsUnreachable(err) || time.Since(started) > recordPatience {
-			return recorded, err
-		}
-		rec.r.log.Warn("Postgres is away; answers are kept", "answers", len(answers), "error", err)
-		if sleep(ctx, wait) != nil {
-			return recorded, err
-		}
-	}
-}
-
-// try bounds one attempt: a host that vanished without a word must not keep the
+// outcome was not seen is repeated too: the second time it changes nothing. Each
+// attempt is bounded: a host that vanished without a word must not keep the
 // answers for ever.
-func (rec *recorder) try(ctx context.Context, answers []ledger.Answer) (ledger.Recorded, error) {
-	ctx, cancel := context.WithTimeout(ctx, claimPatience)
-	defer cancel()
-	return ledger.RecordAnswers(ctx, rec.r.pool, rec.r.run, answers)
+func (rec *recorder) persist(ctx context.Context, answers []ledger.Answer) (recorded ledger.Recorded, err error) {
+	err = rec.r.whileAway(ctx, recordPatience, "record answers", func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, claimPatience)
+		defer cancel()
+		recorded, err = ledger.RecordAnswers(ctx, rec.r.pool, rec.r.run, answers)
+		return err
+	})
+	return recorded, err
 }
 
 // compareClocks holds Postgres's time against the Date of the newest answer of

@@ -63,7 +63,6 @@ type Options struct {
 type Progress struct {
 	Phase       string // look, record, charge
 	Done, Total int64
-	Rate        float64 // a second
 }
 
 // Result is what a run came to.

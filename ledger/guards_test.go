@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -119,7 +120,7 @@ func TestOnlyKnownMovesAreTaken(t *testing.T) {
 			what := fmt.Sprintf("%s>%s", from, to)
 			const add = `INSERT INTO billing.charge_events (job, period, account_id, try, from_state, to_state, cause, person)
 				VALUES ('monthly-billing', '2026-10', 'a', 1, $1, $2, 'person', 'anna')`
-			if !ledger.CanMove(from, to) {
+			if !slices.ContainsFunc(ledger.Transitions, func(tr ledger.Transition) bool { return tr.From == from && tr.To == to }) {
 				w.refused(what, "charge_events_move_check", ledger.ErrBadMove, add, from, to)
 			} else if _, err := w.Pool.Exec(t.Context(), add, from, to); err != nil {
 				t.Errorf("%s: %v", what, err)

@@ -1,7 +1,5 @@
 package ledger
 
-import "slices"
-
 // ChargeState says where a charge stands. The first state is written when the
 // charge is recorded; every later change is one row of Transitions and one
 // charge event.
@@ -84,9 +82,4 @@ var Transitions = []Transition{
 	{ChargeReview, ChargeHeld, "resolve by a person"},
 	{ChargeReview, ChargeVoid, "resolve by a person"},
 	{ChargeVoid, ChargeSucceeded, "paid wins"},
-}
-
-// CanMove reports whether a charge may go from one state to another.
-func CanMove(from, to ChargeState) bool {
-	return slices.ContainsFunc(Transitions, func(t Transition) bool { return t.From == from && t.To == to })
 }

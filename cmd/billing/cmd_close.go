@@ -30,11 +30,7 @@ func (a *app) closeCommand(code *int) *cli.Command {
 }
 
 func closePeriod(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	period, err := periodOf(c)
+	job, period, err := jobAndPeriodOf(c)
 	if err != nil {
 		return nil, err
 	}

@@ -51,11 +51,7 @@ type exportJSON struct {
 }
 
 func exportCharges(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	period, err := periodOf(c)
+	job, period, err := jobAndPeriodOf(c)
 	if err != nil {
 		return nil, err
 	}

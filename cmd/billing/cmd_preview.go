@@ -24,11 +24,7 @@ func (a *app) previewCommand(code *int) *cli.Command {
 		Name: "preview", Usage: "show what a run would charge", Description: previewHelp,
 		Flags: []cli.Flag{periodFlag()},
 	}, func(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-		job, err := jobOf(c)
-		if err != nil {
-			return nil, err
-		}
-		period, err := periodOf(c)
+		job, period, err := jobAndPeriodOf(c)
 		if err != nil {
 			return nil, err
 		}

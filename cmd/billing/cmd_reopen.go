@@ -29,11 +29,7 @@ func (a *app) reopenCommand(code *int) *cli.Command {
 }
 
 func reopen(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	period, err := periodOf(c)
+	job, period, err := jobAndPeriodOf(c)
 	if err != nil {
 		return nil, err
 	}

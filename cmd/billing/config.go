@@ -75,6 +75,16 @@ func periodOf(c *cli.Context) (ledger.Period, error) {
 	return period, nil
 }
 
+// jobAndPeriodOf reads what most commands are about.
+func jobAndPeriodOf(c *cli.Context) (ledger.Job, ledger.Period, error) {
+	job, err := jobOf(c)
+	if err != nil {
+		return "", "", err
+	}
+	period, err := periodOf(c)
+	return job, period, err
+}
+
 func zoneFlag() cli.Flag {
 	return &cli.StringFlag{Name: "timezone", Usage: "where months begin and end", Value: "UTC", EnvVars: []string{"BILLING_TIMEZONE"}}
 }
