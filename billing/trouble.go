@@ -42,10 +42,10 @@ func (t *trouble) observe(a gateway.Answer) error {
 		}
 		return &AuthError{Status: a.HTTPStatus, RequestID: a.RequestID}
 	}
-	// The pace answers to 429, and what this process did not let out says nothing
-	// of Stripe.
+	// The pace answers to 429; an old 5xx that is replayed, and what this process
+	// did not let out, say nothing of Stripe as it is now.
 	switch {
-	case a.HTTPStatus == http.StatusTooManyRequests, a.Reason == gateway.ReasonPermitExpired, a.Reason == gateway.ReasonNotPermitted:
+	case a.HTTPStatus == http.StatusTooManyRequests, a.Replayed && a.HTTPStatus >= 500, a.Reason == gateway.ReasonPermitExpired, a.Reason == gateway.ReasonNotPermitted:
 		return nil
 	}
 	if a.Verdict == gateway.VerdictUnknown || a.Verdict == gateway.VerdictNotSent {

@@ -134,6 +134,9 @@ func TestWhatIsAnOutage(t *testing.T) {
 	if feed(100, gateway.Answer{Verdict: gateway.VerdictNotSent, NotSent: true, Reason: gateway.ReasonPermitExpired}) {
 		t.Error("permits that ended count as an outage")
 	}
+	if feed(100, gateway.Answer{Verdict: gateway.VerdictUnknown, HTTPStatus: 500, Replayed: true}) {
+		t.Error("old failures that are replayed count as an outage")
+	}
 	if !feed(1, lost()) {
 		t.Error("20 lost answers are no outage")
 	}

@@ -71,7 +71,10 @@ ORDER BY b.account_id::text COLLATE "C"`
 const (
 	// A cursor is planned for its first rows unless told otherwise; all of
 	// them are read here.
-	sqlWholeCursor   = `SET LOCAL cursor_tuple_fraction TO 1`
+	sqlWholeCursor = `SET LOCAL cursor_tuple_fraction TO 1`
+	// A table that was just filled has no statistics yet. For a handful of rows
+	// a nested loop over both sides is a good plan, for a month it takes hours.
+	sqlNoNestedLoops = `SELECT set_config('enable_nestloop', 'off', true)`
 	sqlFetchBillable = `FETCH FORWARD 2000 FROM billable_rows`
 	sqlCloseBillable = `CLOSE billable_rows`
 )
@@ -89,8 +92,10 @@ func EachUnrecorded(ctx context.Context, tx pgx.Tx, job Job, period Period, do f
 }
 
 func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cursor string, args ...any) error {
-	if _, err := tx.Exec(ctx, sqlWholeCursor); err != nil {
-		return fmt.Errorf("read billable: %w", err)
+	for _, plan := range []string{sqlWholeCursor, sqlNoNestedLoops} {
+		if _, err := tx.Exec(ctx, plan); err != nil {
+			return fmt.Errorf("read billable: %w", err)
+		}
 	}
 	// DECLARE takes no parameters in the extended protocol.
 	if _, err := tx.Exec(ctx, cursor, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...); err != nil {

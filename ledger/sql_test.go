@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/chargeonce/billing/fixtures/testdb"
+	"github.com/chargeonce/billing/ledger"
 )
 
 // Every SQL constant of this package is valid against the migrated schema: its
@@ -110,4 +111,53 @@ func constText(t *testing.T, all map[string]ast.Expr, e ast.Expr) string {
 	}
 	t.Fatalf("a SQL constant is a %T; write it as text", e)
 	return ""
+}
+
+// A month that was just imported and recorded has no statistics. What is left to
+// record is found all the same without comparing every invoice with every charge.
+func TestTheUnrecordedAreFoundWithoutStatistics(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db := testdb.New(t)
+	const n = 20_000
+	for _, sql := range []string{
+		`ALTER TABLE billing.charges SET (autovacuum_enabled = off)`, `ALTER TABLE billing.invoices SET (autovacuum_enabled = off)`,
+		`INSERT INTO billing.invoices (job, period, account_id, amount, currency, source, content_hash)
+		 SELECT 'monthly-billing', '2026-10', 'a' || i, 10, 'usd', 'test', '' FROM generate_series(1, 20000) i`,
+		`INSERT INTO billing.charges (job, period, account_id, billing_key, amount, currency, amount_minor, state, idempotency_key, body, body_sha256,
+			window_opened_at, recorded_by, created_at)
+		 SELECT job, period, account_id, 'monthly-billing/2026-10/' || account_id, 10, 'usd', 1000, 'pending', 'monthly-billing/2026-10/' || account_id,
+			'x', sha256('x'), billing.now(), gen_random_uuid(), billing.now() FROM billing.invoices WHERE account_id <> 'a7'`,
+	} {
+		if _, err := db.Pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := ledger.InReadTx(ctx, db.Pool, func(tx pgx.Tx) error {
+		// Twenty thousand squared would take minutes.
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout TO '20s'`); err != nil {
+			return err
+		}
+		var found []string
+		err := ledger.EachUnrecorded(ctx, tx, ledger.DefaultJob, "2026-10", func(rows []ledger.Billable) error {
+			for _, b := range rows {
+				found = append(found, b.AccountID)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || found[0] != "a7" {
+			t.Errorf("found %d of %d: %v", len(found), n, found)
+		}
+		s, err := ledger.Summarize(ctx, tx, ledger.DefaultJob, "2026-10")
+		if err == nil && s.Unrecorded != 1 {
+			t.Errorf("%d unrecorded, want 1", s.Unrecorded)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -106,7 +106,7 @@ type sumRow struct {
 }
 
 // Summarize reads where a period stands, and compares what is billable with what
-// is recorded.
+// is recorded. It wants a transaction, so that all of it is one moment's.
 func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summary, err error) {
 	recorded, err := s.readSums(ctx, q, job, period)
 	if err != nil {
@@ -179,6 +179,10 @@ func (s *Summary) compare(ctx context.Context, q Querier, job Job, period Period
 	}
 	if billable == recorded && deref(shipped) {
 		return nil
+	}
+	var off string
+	if err := q.QueryRow(ctx, sqlNoNestedLoops).Scan(&off); err != nil {
+		return err
 	}
 	return q.QueryRow(ctx, sqlCompare, job, period).Scan(&s.Unrecorded, &s.Changed, &s.Duplicates)
 }

@@ -88,7 +88,7 @@ func (a *app) historyText(h ledger.History) string {
 		[2]string{"refunded", refundedText(c)},
 		[2]string{"disputed", yes(c.Disputed)},
 		[2]string{"payment", joined(orEmpty(c.PaymentIntent), c.StripeStatus)},
-		[2]string{"declined with", joined(c.DeclineCode, c.AdviceCode)},
+		[2]string{refusedLabel(c), joined(c.DeclineCode, c.AdviceCode)},
 		[2]string{"customer", joined(clean(c.StripeCustomer), clean(c.StripeAccount))},
 		[2]string{"try", fmt.Sprintf("%d, key %s", c.Try, orNone(clean(orEmpty(c.IdempotencyKey))))},
 		[2]string{"window", windowText(c)},
@@ -187,10 +187,16 @@ func sendsText(c ledger.ChargeDetail) string {
 	if c.ServerErrors > 0 {
 		text += fmt.Sprintf("; %s by Stripe", plural(int64(c.ServerErrors), "server error", "server errors"))
 	}
-	if c.NextSendAt != nil {
-		text += "; not before " + timeText(c.NextSendAt)
-	}
 	return text
+}
+
+// refusedLabel names the bank's code: one that asks for the customer is no
+// decline.
+func refusedLabel(c ledger.ChargeDetail) string {
+	if c.State == ledger.ChargeDeclined {
+		return "declined with"
+	}
+	return "the bank said"
 }
 
 func requestText(c ledger.ChargeDetail) string {

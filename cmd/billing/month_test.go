@@ -190,9 +190,12 @@ func TestAStoppedRunRecordsWhatIsUnderWay(t *testing.T) {
 			o := newOffice(t)
 			o.imports(october, customers(60))
 			o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Skip: 9, Times: 1})
-			p := o.start("run", "--period", october, "--concurrency", "1", "--json")
+			p := o.start("run", "--period", october, "--concurrency", "1", "--lease", "1m", "--json")
 			eventually(t, "a send is held", func() bool { return o.emu.Held() == 1 })
 			p.signal(sig)
+			eventually(t, "what was claimed and not sent is given back", func() bool {
+				return one[int](o, `SELECT sum(sends) FROM billing.charges`) == o.emu.Posts()
+			})
 			o.emu.Release()
 			r := p.wait()
 			if want := 128 + int(sig); r.code != want {
