@@ -418,7 +418,7 @@ func TestARunThatStandsStillInATransactionIsOutlived(t *testing.T) {
 			eventually(t, "a transaction stands still", func() bool { return p.Held() == 1 })
 			first.signal(syscall.SIGSTOP)
 			o.env["DATABASE_URL"] = direct
-			o.month(0, "--timeout", "30s", "--wait", "30s")
+			o.month(0, "--timeout", "2m", "--wait", "2m")
 			first.kill()
 			p.Cut()
 			o.mustBeWhole()
