@@ -88,14 +88,15 @@ func EachBillable(ctx context.Context, tx pgx.Tx, job Job, period Period, do fun
 // EachUnrecorded is EachBillable for the rows that have no charge yet, or one
 // that was skipped for a reason that can mend.
 func EachUnrecorded(ctx context.Context, tx pgx.Tx, job Job, period Period, do func([]Billable) error) error {
+	if _, err := tx.Exec(ctx, sqlNoNestedLoops); err != nil {
+		return fmt.Errorf("read billable: %w", err)
+	}
 	return eachBillable(ctx, tx, do, sqlUnrecordedCursor, job, period, MendableReasons)
 }
 
 func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cursor string, args ...any) error {
-	for _, plan := range []string{sqlWholeCursor, sqlNoNestedLoops} {
-		if _, err := tx.Exec(ctx, plan); err != nil {
-			return fmt.Errorf("read billable: %w", err)
-		}
+	if _, err := tx.Exec(ctx, sqlWholeCursor); err != nil {
+		return fmt.Errorf("read billable: %w", err)
 	}
 	// DECLARE takes no parameters in the extended protocol.
 	if _, err := tx.Exec(ctx, cursor, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...); err != nil {
