@@ -18,7 +18,7 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities tools proof
+.PHONY: help build demo test race bench lint docker vulnerabilities tools proof contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
@@ -53,3 +53,11 @@ tools: lint vulnerabilities docker ## what needs tools installed: lint, vulnerab
 
 proof: ## the long versions of the tests: crash matrix, simulation, mutants
 	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m $(proofs),@echo no proofs)
+
+# No other target talks to Stripe, also where the key is in the environment all day.
+unexport STRIPE_TEST_KEY STRIPE_CONTRACT_BASE
+contract: export STRIPE_TEST_KEY := $(STRIPE_TEST_KEY)
+contract: export STRIPE_CONTRACT_BASE := $(STRIPE_CONTRACT_BASE)
+contract: ## ask a Stripe sandbox all that the emulator believes: make contract STRIPE_TEST_KEY=sk_test_…
+	@[ -n "$$STRIPE_TEST_KEY" ] || { echo 'make contract needs a key of a Stripe sandbox: make contract STRIPE_TEST_KEY=sk_test_…' >&2; exit 2; }
+	@cd fixtures/stripeemu/contract && go test -count=1 -timeout 30m -run '^TestContract$$'
