@@ -58,17 +58,27 @@ type UnsettledError struct {
 	// something else is left to do.
 	Pending int64
 	Until   *time.Time
+	// Past says that they are past their window, so that only a look at Stripe
+	// tells; LookAt is when the next one may decide, nil for at once.
+	Past   bool
+	LookAt *time.Time
 }
 
 func (e *UnsettledError) Error() string {
 	if e.Pending == 0 {
 		return "the period is not finished"
 	}
+	if e.Past {
+		return plural(e.Pending, "charge is past its window, and its outcome is", "charges are past their window, and their outcomes are") + " not known yet"
+	}
 	return plural(e.Pending, "charge is still pending: its outcome is", "charges are still pending: their outcomes are") + " not known yet"
 }
 
 // Hint says what to do.
 func (e *UnsettledError) Hint() string {
+	if e.Past && e.LookAt != nil {
+		return "run the same command again after " + e.LookAt.UTC().Format("2006-01-02 15:04 UTC")
+	}
 	if e.Until == nil {
 		return "run the same command again"
 	}
@@ -95,10 +105,7 @@ func Verdict(period ledger.Period, state ledger.RunState, s ledger.Summary) erro
 	case inside > 0:
 		return &UnsettledError{Pending: inside, Until: s.NextWindowEnds}
 	case s.Expired > 0:
-		return &PersonError{
-			plural(s.Expired, "charge is pending and past its window: it was", "charges are pending and past their window: they were") + " left alone",
-			"only a look at Stripe can tell whether they were paid, which this version can't take yet: see docs/runbook.md",
-		}
+		return &UnsettledError{Pending: s.Expired, Past: true, LookAt: s.NextLook(ledger.DefaultAbsentAfter)}
 	case state != ledger.RunDone && s.Unrecorded > 0:
 		return &UnsettledError{}
 	case s.Unrecorded > 0:

@@ -42,7 +42,9 @@ type decider struct {
 	period ledger.Period
 	// bare leaves the request out where only the decision is wanted.
 	bare bool
-	buf  []byte
+	// try is whose request is written; 0 is the first.
+	try int
+	buf []byte
 }
 
 // decide says what becomes of one billable row. The amount returned is the
@@ -81,7 +83,7 @@ func (d *decider) decide(b *ledger.Billable) (ledger.Decision, decimal.Decimal) 
 	d.buf = gateway.AppendBody(d.buf[:0], gateway.BodyParams{
 		Amount: minor, Currency: dec.Currency, Customer: b.StripeCustomer, PaymentMethod: b.PaymentMethod,
 		Description: b.Description, BillingKey: dec.BillingKey, Job: string(d.job), Period: string(d.period),
-		Account: b.AccountID, Try: 1,
+		Account: b.AccountID, Try: max(d.try, 1),
 	})
 	dec.Body, dec.BodySHA256 = string(d.buf), sha256.Sum256(d.buf)
 	return dec, amount

@@ -218,7 +218,7 @@ func olderThanStripe(period ledger.Period, key, paymentIntent string, n int) err
 		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for %s): "+
 			"the ledger is older than Stripe, after a restored backup or with a second environment on the same account",
 			period, n, paymentIntent, key),
-		Hint: "nothing was recorded or sent. The ledger must first be brought up to what Stripe shows (billing reconcile --rebuild, " +
-			"which this version does not have yet): see docs/runbook.md",
+		Hint: fmt.Sprintf("nothing was recorded or sent. Bring the ledger up to what Stripe shows first: "+
+			"billing reconcile --period %s --rebuild --why \"restored\"; see docs/runbook.md", period),
 	}
 }

@@ -51,17 +51,25 @@ type Options struct {
 	// Identify makes sure that the key belongs to the ledger's Stripe account.
 	// It is asked before anything is claimed.
 	Identify func(context.Context) error
-	// Settle looks at what is past its window; nil leaves it alone.
-	Settle func(context.Context, ledger.Run) (settled, renewed int64, err error)
+	// Settle looks at Stripe for what is past its window, and refreshes what is
+	// under way. run is nil if nobody owns the period: it is done. nil leaves it
+	// all alone.
+	Settle func(ctx context.Context, run *ledger.Run, alive func()) (Settled, error)
 	// ExitCode tells the code of an error, for the attempt's history.
 	ExitCode func(error) int
 	// Progress is told how the work gets on.
 	Progress func(Progress)
 }
 
+// Settled is what a look at Stripe came to.
+type Settled struct {
+	Settled, Renewed int64
+	Warnings         []string
+}
+
 // Progress is one step of a long piece of work.
 type Progress struct {
-	Phase       string // look, record, charge
+	Phase       string // look, record, reconcile, charge
 	Done, Total int64
 }
 
@@ -93,6 +101,7 @@ type Runner struct {
 	clock    clock
 	recorded int64
 	renewed  int64
+	warnings []string
 	sent     atomic.Int64
 	settled  atomic.Int64
 	total    int64
@@ -121,6 +130,9 @@ var (
 // is needed.
 func (r *Runner) Run(ctx context.Context) (Result, error) {
 	if done, err := r.alreadyDone(ctx); done || err != nil {
+		if err == nil {
+			err = r.refresh(ctx)
+		}
 		return r.result(ctx, done, err)
 	}
 	if err := r.mayStart(ctx); err != nil {
@@ -177,13 +189,8 @@ func (r *Runner) rounds(ctx context.Context) error {
 		if err := r.recordIfNeeded(ctx); err != nil {
 			return err
 		}
-		if r.opts.Settle != nil {
-			settled, renewed, err := r.opts.Settle(ctx, r.run)
-			r.settled.Add(settled)
-			r.renewed += renewed
-			if err != nil {
-				return err
-			}
+		if err := r.settle(ctx, &r.run); err != nil {
+			return err
 		}
 		if err := r.charge(ctx); err != nil {
 			return err
@@ -293,7 +300,8 @@ func (r *Runner) outliveLeases(ctx context.Context) error {
 // unless something more urgent went wrong.
 func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Result, error) {
 	res := Result{
-		Run: r.run, AlreadyDone: alreadyDone, Claimed: r.run.Attempt > 0, Recorded: r.recorded,
+		Warnings: r.warnings,
+		Run:      r.run, AlreadyDone: alreadyDone, Claimed: r.run.Attempt > 0, Recorded: r.recorded,
 		Sent: r.sent.Load(), Settled: r.settled.Load(), Renewed: r.renewed,
 	}
 	patience := 10 * time.Minute

@@ -42,7 +42,7 @@ func TestVerdictOfEveryState(t *testing.T) {
 		"changed invoice":           {ledger.RunDone, with(func(s *ledger.Summary) { s.Changed = 1 }), "person"},
 		"two rows for one account":  {ledger.RunDone, with(func(s *ledger.Summary) { s.Duplicates = 1 }), "input"},
 		"pending inside":            {ledger.RunFailed, sum(ledger.ChargePending, ""), "unsettled"},
-		"pending past":              {ledger.RunFailed, with(func(s *ledger.Summary) { *s = sum(ledger.ChargePending, ""); s.Expired = 1 }), "person"},
+		"pending past":              {ledger.RunFailed, with(func(s *ledger.Summary) { *s = sum(ledger.ChargePending, ""); s.Expired = 1 }), "unsettled"},
 		"paid but not finished":     {ledger.RunFailed, sum(ledger.ChargeSucceeded, ""), "unsettled"},
 		"not recorded":              {ledger.RunFailed, ledger.Summary{Unrecorded: 5}, "unsettled"},
 		"rejected and not finished": {ledger.RunFailed, sum(ledger.ChargeRejected, "x"), "person"},

@@ -242,31 +242,23 @@ func execAnswers(ctx context.Context, tx pgx.Tx, sql string, run Run, answers []
 func answerArgs(run Run, answers []Answer) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"run_id":          run.RunID,
-		"billing_keys":    column(answers, func(a Answer) string { return a.BillingKey }),
-		"claims":          column(answers, func(a Answer) time.Time { return a.ClaimedAt }),
-		"tries":           column(answers, func(a Answer) int { return a.Try }),
-		"states":          column(answers, func(a Answer) string { return string(a.State) }),
-		"reasons":         column(answers, func(a Answer) string { return a.Reason }),
-		"payment_intents": column(answers, func(a Answer) string { return a.PaymentIntent }),
-		"statuses":        column(answers, func(a Answer) string { return a.StripeStatus }),
-		"declines":        column(answers, func(a Answer) string { return a.DeclineCode }),
-		"advices":         column(answers, func(a Answer) string { return a.AdviceCode }),
-		"request_ids":     column(answers, func(a Answer) string { return a.RequestID }),
-		"refunded":        column(answers, func(a Answer) int64 { return a.RefundedMinor }),
-		"disputed":        column(answers, func(a Answer) bool { return a.Disputed }),
-		"not_executed":    column(answers, func(a Answer) bool { return a.NotExecuted }),
-		"not_sent":        column(answers, func(a Answer) bool { return a.NotSent }),
-		"server_errors":   column(answers, func(a Answer) bool { return a.ServerError }),
-		"waits":           column(answers, func(a Answer) time.Duration { return a.Wait }),
+		"billing_keys":    columnOf(answers, func(a Answer) string { return a.BillingKey }),
+		"claims":          columnOf(answers, func(a Answer) time.Time { return a.ClaimedAt }),
+		"tries":           columnOf(answers, func(a Answer) int { return a.Try }),
+		"states":          columnOf(answers, func(a Answer) string { return string(a.State) }),
+		"reasons":         columnOf(answers, func(a Answer) string { return a.Reason }),
+		"payment_intents": columnOf(answers, func(a Answer) string { return a.PaymentIntent }),
+		"statuses":        columnOf(answers, func(a Answer) string { return a.StripeStatus }),
+		"declines":        columnOf(answers, func(a Answer) string { return a.DeclineCode }),
+		"advices":         columnOf(answers, func(a Answer) string { return a.AdviceCode }),
+		"request_ids":     columnOf(answers, func(a Answer) string { return a.RequestID }),
+		"refunded":        columnOf(answers, func(a Answer) int64 { return a.RefundedMinor }),
+		"disputed":        columnOf(answers, func(a Answer) bool { return a.Disputed }),
+		"not_executed":    columnOf(answers, func(a Answer) bool { return a.NotExecuted }),
+		"not_sent":        columnOf(answers, func(a Answer) bool { return a.NotSent }),
+		"server_errors":   columnOf(answers, func(a Answer) bool { return a.ServerError }),
+		"waits":           columnOf(answers, func(a Answer) time.Duration { return a.Wait }),
 	}
-}
-
-func column[T any](answers []Answer, get func(Answer) T) []T {
-	out := make([]T, len(answers))
-	for i, a := range answers {
-		out[i] = get(a)
-	}
-	return out
 }
 
 const sqlLockCharge = `

@@ -247,3 +247,15 @@ func Reopen(ctx context.Context, tx pgx.Tx, job Job, period Period, person, why 
 	}
 	return true, nil
 }
+
+// Rebuild records that a person brings a period up to what Stripe shows, and lets
+// it be run again if it is done.
+func Rebuild(ctx context.Context, tx pgx.Tx, job Job, period Period, person, why string) error {
+	if _, err := tx.Exec(ctx, sqlReopen, job, period); err != nil {
+		return fmt.Errorf("reopen %s: %w", period, err)
+	}
+	if _, err := tx.Exec(ctx, sqlPeriodEvent, job, period, "rebuild", person, why); err != nil {
+		return fmt.Errorf("record who rebuilt %s: %w", period, err)
+	}
+	return nil
+}

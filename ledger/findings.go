@@ -70,3 +70,33 @@ func OpenFindings(ctx context.Context, q Querier, job Job, period Period) ([]Fin
 	}
 	return list, nil
 }
+
+// LongProcessing is how long a bank debit may be under way before it is reported.
+const LongProcessing = 7 * 24 * time.Hour
+
+const sqlOpenLongProcessing = `
+INSERT INTO billing.findings (kind, severity, job, period, account_id, billing_key, payment_intent, currency, expected, seen)
+SELECT 'processing_long', 'act', c.job, c.period, c.account_id, c.billing_key, coalesce(c.payment_intent, ''), c.currency,
+    'an outcome within 7 days', 'processing since ' || to_char(c.settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
+FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
+WHERE c.job = $1 AND c.period = $2 AND c.state = 'processing' AND c.settled_at < clock.t - $3::interval
+ON CONFLICT ON CONSTRAINT findings_cause_key DO NOTHING`
+
+const sqlResolveLongProcessing = `
+UPDATE billing.findings f
+SET resolved_at = billing.now(), resolved_by = 'billing', resolution = 'settled', why = 'the charge is ' || c.state || ' now'
+FROM billing.charges c
+WHERE f.job = $1 AND f.period = $2 AND f.kind = 'processing_long' AND f.resolved_at IS NULL
+  AND c.job = f.job AND c.period = f.period AND c.account_id = f.account_id AND c.state <> 'processing'`
+
+// NoteLongProcessing opens a finding for each charge that has been processing for
+// longer than LongProcessing, and resolves those of charges that no longer are.
+func NoteLongProcessing(ctx context.Context, tx pgx.Tx, job Job, period Period) error {
+	if _, err := tx.Exec(ctx, sqlOpenLongProcessing, job, period, LongProcessing); err != nil {
+		return fmt.Errorf("report long processing: %w", err)
+	}
+	if _, err := tx.Exec(ctx, sqlResolveLongProcessing, job, period); err != nil {
+		return fmt.Errorf("resolve findings: %w", err)
+	}
+	return nil
+}

@@ -47,11 +47,19 @@ func PinIdentity(ctx context.Context, tx pgx.Tx, given Identity) error {
 	if _, err := tx.Exec(ctx, sqlPinIdentity, given.AccountID, given.Livemode, given.PinnedBy); err != nil {
 		return fmt.Errorf("pin the Stripe account: %w", err)
 	}
-	pinned, err := ReadIdentity(ctx, tx)
-	if err != nil {
+	return CheckIdentity(ctx, tx, given)
+}
+
+// CheckIdentity returns an *IdentityError if the ledger belongs to another account
+// or mode. One that belongs to nobody yet is fine.
+func CheckIdentity(ctx context.Context, q Querier, given Identity) error {
+	pinned, err := ReadIdentity(ctx, q)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
 		return err
-	}
-	if pinned.AccountID != given.AccountID || pinned.Livemode != given.Livemode {
+	case pinned.AccountID != given.AccountID || pinned.Livemode != given.Livemode:
 		return &IdentityError{Pinned: pinned, Given: given}
 	}
 	return nil

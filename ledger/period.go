@@ -72,6 +72,11 @@ func (p Period) Previous() Period {
 	return PeriodOf(time.Date(s.Year(), s.Month()-1, 1, 0, 0, 0, 0, time.UTC), time.UTC)
 }
 
+// Next is the month after.
+func (p Period) Next() Period {
+	return PeriodOf(p.End(time.UTC), time.UTC)
+}
+
 const (
 	// maxKeyBytes bounds every idempotency key. Stripe takes 255; the rest is
 	// room for whatever stands in front of a key in a log or a header.

@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // ChargeState says where a charge stands. The first state is written when the
 // charge is recorded; every later change is one row of Transitions and one
 // charge event.
@@ -66,20 +68,34 @@ var Transitions = []Transition{
 	{ChargeActionRequired, ChargeProcessing, "the PaymentIntent's status"},
 	{ChargeActionRequired, ChargeDeclined, "the PaymentIntent's status"},
 	{ChargeDeclined, ChargeSucceeded, "paid wins"},
+	{ChargeDeclined, ChargeProcessing, "a found PaymentIntent under way: the customer paid another way"},
 	{ChargeDeclined, ChargePending, "retry-declined: a new try"},
 	{ChargeDeclined, ChargeVoid, "a person"},
 	{ChargeRejected, ChargeSucceeded, "paid wins"},
+	{ChargeRejected, ChargeProcessing, "a found PaymentIntent under way: a restored ledger"},
 	{ChargeRejected, ChargePending, "requeue, the cause is mended"},
 	{ChargeRejected, ChargeVoid, "a person"},
 	{ChargeSkipped, ChargeSucceeded, "paid wins"},
+	{ChargeSkipped, ChargeProcessing, "a found PaymentIntent under way: a restored ledger"},
 	{ChargeSkipped, ChargePending, "the cause is mended"},
 	{ChargeSkipped, ChargeSkipped, "decided again, for another reason"},
 	{ChargeSkipped, ChargeVoid, "a person"},
 	{ChargeHeld, ChargeSucceeded, "paid wins"},
+	{ChargeHeld, ChargeProcessing, "a found PaymentIntent under way"},
+	{ChargeHeld, ChargeActionRequired, "a found PaymentIntent that waits for the customer"},
+	{ChargeHeld, ChargeDeclined, "a found PaymentIntent that proves it"},
+	{ChargeHeld, ChargeReview, "a PaymentIntent with our key that is not as asked"},
 	{ChargeHeld, ChargePending, "release: a person, renewed"},
 	{ChargeHeld, ChargeVoid, "a person"},
 	{ChargeReview, ChargeSucceeded, "resolve by a person, or paid wins"},
 	{ChargeReview, ChargeHeld, "resolve by a person"},
 	{ChargeReview, ChargeVoid, "resolve by a person"},
 	{ChargeVoid, ChargeSucceeded, "paid wins"},
+	{ChargeVoid, ChargeProcessing, "a found PaymentIntent under way: a restored ledger"},
+	{ChargeVoid, ChargePending, "requeue, the invoice is mended: a new try"},
+}
+
+// MayMove reports whether a charge may move between two states at all.
+func MayMove(from, to ChargeState) bool {
+	return slices.ContainsFunc(Transitions, func(t Transition) bool { return t.From == from && t.To == to })
 }

@@ -26,9 +26,14 @@ type StateSum struct {
 // Summary is where a period stands, summed from rows.
 type Summary struct {
 	Sums []StateSum
-	// Expired counts pending charges past their window, which only the
-	// reconciler may touch; OldestExpired is when the first of them passed it.
-	Expired int64
+	// Expired counts pending charges past their window: a look at Stripe settles
+	// them. Unanswered are those of them with a send whose answer is not known,
+	// UnansweredSince is when the first of them was sent last; AnsweredEnded is when
+	// the window of the first of the others ended.
+	Expired, Unanswered            int64
+	UnansweredSince, AnsweredEnded *time.Time
+	// Now is the database's time of this reading.
+	Now time.Time
 	// NextWindowEnds is when the first pending charge inside its window leaves
 	// it.
 	NextWindowEnds *time.Time
@@ -38,6 +43,25 @@ type Summary struct {
 	// Duplicates are rows of billable beyond the first of their account.
 	Duplicates    int64
 	FindingsToAct int64
+}
+
+// NextLook is when the first of the charges past their window may be decided by a
+// look at Stripe, if one that was sent without an answer must wait for as long as
+// absentAfter; nil for at once, or if there are none.
+func (s Summary) NextLook(absentAfter time.Duration) *time.Time {
+	var next *time.Time
+	for since, wait := range map[*time.Time]time.Duration{s.UnansweredSince: absentAfter, s.AnsweredEnded: RequestDead} {
+		if since == nil {
+			continue
+		}
+		if at := since.Add(wait); next == nil || at.Before(*next) {
+			next = &at
+		}
+	}
+	if next == nil || !next.After(s.Now) {
+		return nil
+	}
+	return next
 }
 
 // Count adds up the charges in any of the states.
@@ -70,8 +94,11 @@ FROM billing.charges WHERE job = $1 AND period = $2 AND state IN ('skipped', 're
 GROUP BY state, reason, currency`
 
 const sqlWindows = `
-SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends
-FROM (SELECT c.window_opened_at + $3::interval AS ends,
+SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends,
+       count(*) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered,
+       min(last_sent_at) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered_since,
+       min(ends) FILTER (WHERE NOT inside AND open_sends = 0) AS answered_ended, billing.now()
+FROM (SELECT c.window_opened_at + $3::interval AS ends, c.open_sends, c.last_sent_at,
              c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + $3::interval AS inside
       FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
       WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending') w`
@@ -112,7 +139,8 @@ func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summar
 	if err != nil {
 		return s, fmt.Errorf("sum the charges of %s: %w", period, err)
 	}
-	if err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(&s.Expired, &s.NextWindowEnds); err != nil {
+	if err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(
+		&s.Expired, &s.NextWindowEnds, &s.Unanswered, &s.UnansweredSince, &s.AnsweredEnded, &s.Now); err != nil {
 		return s, fmt.Errorf("look at the windows of %s: %w", period, err)
 	}
 	if err := s.compare(ctx, q, job, period, recorded); err != nil {

@@ -31,8 +31,9 @@ const (
 	// beginQueue is beginWrite for statements that take or settle a few rows of a
 	// large queue. A table that was just filled has no statistics yet, and the
 	// planner then reads all that is pending for each of them. They must go by
-	// index, whatever it thinks.
-	beginQueue = beginWrite + "; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;" +
+	// index, whatever it thinks; that it counts what it must not do as dear is no
+	// reason to compile anything.
+	beginQueue = beginWrite + "; SET LOCAL jit TO off; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;" +
 		" SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off; SET LOCAL enable_sort TO off"
 	beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout TO 0"
 

@@ -51,7 +51,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Writer:          stdout,
 		ErrWriter:       stderr,
 		HideHelpCommand: true,
-		Commands:        a.commands(&code),
+		// An account id may have a comma.
+		DisableSliceFlagSeparator: true,
+		Commands:                  a.commands(&code),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("there is no command %q; billing --help lists them", c.Args().First())

@@ -50,6 +50,7 @@ func (a *app) runCommand(code *int) *cli.Command {
 			&cli.StringFlag{Name: "concurrency", Usage: "charges under way at once, or auto", Value: "auto", EnvVars: []string{"BILLING_CONCURRENCY"}},
 			&cli.DurationFlag{Name: "lease", Usage: "without a sign of life for this long another run may take over", Value: billing.DefaultLease, EnvVars: []string{"BILLING_LEASE"}},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for another run", Value: billing.DefaultWait, EnvVars: []string{"BILLING_WAIT"}},
+			onAbsentFlag("charge"), absentAfterFlag(), readRateFlag(),
 			&cli.DurationFlag{Name: "timeout", Usage: "how long this run may take", Value: billing.DefaultTimeout, EnvVars: []string{"BILLING_TIMEOUT"}},
 		},
 	}, doRun)
@@ -74,7 +75,11 @@ func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if c.Bool("dry-run") {
 		return preview(ctx, a, pool, opts.Job, opts.Period)
 	}
-	client, err := openGateway(a, max(opts.Concurrency, gateway.MaxConcurrency), 0)
+	looks, err := lookOptionsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := openGateway(a, max(opts.Concurrency, gateway.MaxConcurrency), looks.readRate)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +87,10 @@ func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err := a.confirm(c, client, opts.Period); err != nil {
 		return nil, err
 	}
-	return a.runPeriod(ctx, pool, client, opts)
+	return a.runPeriod(ctx, pool, client, opts, looks)
 }
 
-func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, opts billing.Options) (*result, error) {
+func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, opts billing.Options, looks lookOptions) (*result, error) {
 	out := &result{Job: string(opts.Job), Period: string(opts.Period)}
 	live := client.Livemode()
 	out.Livemode, opts.Livemode = &live, live
@@ -93,9 +98,12 @@ func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway
 	opts.Progress = meter.show
 	opts.ExitCode = func(err error) int { return classify(err).code }
 	opts.Identify = func(ctx context.Context) error {
-		id, err := pinIdentity(ctx, pool, client)
-		out.StripeAccount = id.AccountID
+		id, err := pinIdentity(ctx, pool, client, false)
+		out.StripeAccount, looks.noSearch = id.AccountID, looks.noSearch || id.Country == "IN"
 		return err
+	}
+	opts.Settle = func(ctx context.Context, run *ledger.Run, alive func()) (billing.Settled, error) {
+		return a.settle(ctx, pool, client, opts, looks, run, alive)
 	}
 	res, err := billing.NewRunner(pool, client, a.log, opts).Run(ctx)
 	meter.close()

@@ -34,7 +34,7 @@ const shownPeriods = 12
 func (a *app) statusCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "status", Usage: "show where the month stands and what to type next", Description: statusHelp,
-		Flags: []cli.Flag{periodFlag()},
+		Flags: []cli.Flag{periodFlag(), absentAfterFlag()},
 	}, status)
 }
 
@@ -58,7 +58,7 @@ func status(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if period == "" {
 		return out, ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return statusOfAll(ctx, a, tx, job, out) })
 	}
-	s := standing{job: job, period: period}
+	s := standing{job: job, period: period, absentAfter: c.Duration("absent-after")}
 	if err := ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return s.read(ctx, tx) }); err != nil {
 		return out, err
 	}
@@ -118,16 +118,18 @@ func runStateText(state ledger.RunState, live bool) string {
 
 // standing is where one period stands, read from one snapshot.
 type standing struct {
-	job        ledger.Job
-	period     ledger.Period
-	now        time.Time
-	run        *ledger.Run      // nil if it was never run
-	identity   *ledger.Identity // nil until a command talked to Stripe
-	needsClose bool
-	closed     *ledger.PeriodClose // nil while it is open
-	summary    ledger.Summary
-	findings   []ledger.Finding
-	events     []ledger.PeriodEvent
+	job    ledger.Job
+	period ledger.Period
+	// absentAfter is how long a send without an answer waits for Stripe.
+	absentAfter time.Duration
+	now         time.Time
+	run         *ledger.Run      // nil if it was never run
+	identity    *ledger.Identity // nil until a command talked to Stripe
+	needsClose  bool
+	closed      *ledger.PeriodClose // nil while it is open
+	summary     ledger.Summary
+	findings    []ledger.Finding
+	events      []ledger.PeriodEvent
 }
 
 func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
@@ -213,6 +215,11 @@ func (s *standing) next() []string {
 		return []string{fmt.Sprintf("nothing: it goes on by itself; look again with billing status --period %s", s.period)}
 	case s.done() && s.summary.Unrecorded > 0:
 		return []string{fmt.Sprintf("billing reopen --period %s --why \"late invoice\"", s.period), run}
+	case s.summary.Count(ledger.ChargeHeld) > 0 && s.pastAll():
+		return []string{
+			fmt.Sprintf("billing reconcile --period %s   (looks once more)", s.period),
+			fmt.Sprintf("billing release --period %s --account A --why W   (charges it), or billing void", s.period),
+		}
 	case s.done() && s.outcome() == "needs_person":
 		return []string{
 			fmt.Sprintf("billing export charges --period %s --output charges.csv   (lists them)", s.period),
@@ -227,11 +234,16 @@ func (s *standing) next() []string {
 	case s.run == nil:
 		return []string{fmt.Sprintf("billing preview --period %s", s.period), run}
 	}
-	if inside, past := s.pending(); past > 0 && inside == 0 && s.summary.Unrecorded == 0 {
-		// Another run would leave them alone as this one did.
-		return []string{"look for their payments at Stripe: see docs/runbook.md"}
+	if at := s.summary.NextLook(s.absentAfter); at != nil && at.After(s.now) && s.pastAll() {
+		return []string{run + "   after " + at.UTC().Format("2006-01-02 15:04 UTC")}
 	}
 	return []string{run}
+}
+
+// pastAll reports that no pending charge may be sent as things stand.
+func (s *standing) pastAll() bool {
+	inside, _ := s.pending()
+	return inside == 0 && s.summary.Unrecorded == 0
 }
 
 // statusJSON is what a period's status adds to --json.
@@ -241,6 +253,8 @@ type statusJSON struct {
 	PendingInside int64      `json:"pending_inside_window"`
 	PendingPast   int64      `json:"pending_past_window"`
 	WindowEndsAt  string     `json:"first_window_ends_at,omitempty"`
+	Unanswered    int64      `json:"pending_unanswered"`
+	NextLookAt    string     `json:"next_look_at,omitempty"`
 	Unrecorded    int64      `json:"unrecorded"`
 	Changed       int64      `json:"changed"`
 	FindingsToAct int64      `json:"findings_to_act"`
@@ -259,7 +273,7 @@ func (s *standing) fill(out *result) {
 	inside, past := s.pending()
 	details := statusJSON{
 		Closed: closeToJSON(s.closed), NeedsClose: s.needsClose, PendingInside: inside, PendingPast: past,
-		WindowEndsAt: rfc3339(s.summary.NextWindowEnds), Unrecorded: s.summary.Unrecorded, Changed: s.summary.Changed,
+		WindowEndsAt: rfc3339(s.summary.NextWindowEnds), Unanswered: s.summary.Unanswered, NextLookAt: rfc3339(s.summary.NextLook(s.absentAfter)), Unrecorded: s.summary.Unrecorded, Changed: s.summary.Changed,
 		FindingsToAct: s.summary.FindingsToAct, Next: s.next(),
 	}
 	if s.run != nil {

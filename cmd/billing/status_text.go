@@ -94,7 +94,12 @@ func (s *standing) pendingText() string {
 		parts = append(parts, fmt.Sprintf("%d inside the window, which ends at %s", inside, timeText(s.summary.NextWindowEnds)))
 	}
 	if past > 0 {
-		parts = append(parts, fmt.Sprintf("%d past the window: never sent again before a look at Stripe", past))
+		text := fmt.Sprintf("%d past the window: never sent again before a look at Stripe", past)
+		if n := s.summary.Unanswered; n > 0 {
+			until := s.summary.UnansweredSince.Add(s.absentAfter)
+			text += fmt.Sprintf(" (%d got no answer: Stripe may complete them, so they wait until %s at least)", n, timeText(&until))
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -70,16 +70,20 @@ func openGateway(a *app, maxConns int, readRate float64) (*gateway.Client, error
 
 // pinIdentity asks Stripe whose key it is and compares with the account that the
 // ledger belongs to, and Stripe's clock with Postgres's, before anything else is
-// asked or sent.
-func pinIdentity(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client) (ledger.Identity, error) {
+// asked or sent. With readOnly nothing is written: a ledger that belongs to nobody
+// yet stays free.
+func pinIdentity(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, readOnly bool) (gateway.Identity, error) {
 	seen, err := client.Finder().Account(ctx)
 	if err != nil {
-		return ledger.Identity{}, fmt.Errorf("ask Stripe whose key this is: %w", err)
+		return seen, fmt.Errorf("ask Stripe whose key this is: %w", err)
 	}
 	if err := billing.CheckClock(ctx, pool, seen.Date); err != nil {
-		return ledger.Identity{}, err
+		return seen, err
 	}
 	id := ledger.Identity{AccountID: seen.AccountID, Livemode: seen.Livemode, PinnedBy: ownerOf()}
+	if readOnly {
+		return seen, ledger.CheckIdentity(ctx, pool, id)
+	}
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error { return ledger.PinIdentity(ctx, tx, id) })
-	return id, err
+	return seen, err
 }

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/chargeonce/billing/billing"
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile"
+)
+
+const reconcileHelp = `Looks at Stripe for every charge whose outcome is not known, settles those that
+it finds, and says what to type about each of the others. It only reads from
+Stripe: a read-only key is enough. Nobody is charged by it.
+
+Without --period it looks at every period that has open charges. A charge that
+Stripe was proven to have no payment for is held, and a person decides (billing
+release, billing void); with --on-absent charge it is renewed, as a run does, and
+the next run sends it.
+
+Examples:
+   billing reconcile
+   billing reconcile --period 2026-10 --dry-run
+   billing reconcile --period 2026-10 --rebuild --why "restored the backup of 3 am"
+
+--rebuild brings a ledger that was restored from a backup up to what Stripe shows.
+
+Exit codes: 0 every outcome is known   4 a person is needed   64 usage
+   69 Postgres or Stripe unreachable   75 outcomes still unknown: run again
+   77 refused   78 configuration`
+
+// claimTimeout is how long work on a claim may take that is not a run.
+const claimTimeout = 6 * time.Hour
+
+func (a *app) reconcileCommand(code *int) *cli.Command {
+	return a.command(code, &cli.Command{
+		Name: "reconcile", Usage: "find out from Stripe what became of charges whose outcome is not known", Description: reconcileHelp,
+		Flags: []cli.Flag{
+			periodFlag(), zoneFlag(), onAbsentFlag("hold"), absentAfterFlag(),
+			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why", EnvVars: []string{"BILLING_REBUILD"}},
+			dryRunFlag(), formatFlag(), whyFlag(), byFlag(), readRateFlag(), leaseFlag(),
+		},
+	}, doReconcile)
+}
+
+func dryRunFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "dry-run", Usage: "decide everything and change nothing", EnvVars: []string{"BILLING_DRY_RUN"}}
+}
+
+func formatFlag() cli.Flag {
+	return &cli.StringFlag{Name: "format", Usage: "table, or csv with a line for each charge", Value: "table", EnvVars: []string{"BILLING_FORMAT"}}
+}
+
+func leaseFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "lease", Usage: "without a sign of life for this long another process may take over", Value: billing.DefaultLease, EnvVars: []string{"BILLING_LEASE"}}
+}
+
+// looking is one command that looks at Stripe.
+type looking struct {
+	a      *app
+	c      *cli.Context
+	pool   *pgxpool.Pool
+	client *gateway.Client
+	job    ledger.Job
+	looks  lookOptions
+	dryRun bool
+	person string
+	why    string
+	out    *result
+	report *lookReport
+}
+
+// startLooking reads the common flags and checks the identity of the key.
+func startLooking(ctx context.Context, a *app, c *cli.Context) (*looking, func(), error) {
+	job, err := jobOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	looks, err := lookOptionsOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if lease := c.Duration("lease"); lease < time.Second || lease > time.Hour {
+		return nil, nil, usagef("--lease %s: want 1s to 1h", lease)
+	}
+	report, err := newLookReport(a, c.String("format"))
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := openLedger(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := openGateway(a, 0, looks.readRate)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	l := &looking{
+		a: a, c: c, pool: pool, client: client, job: job, looks: looks, dryRun: c.Bool("dry-run"), person: personOf(c),
+		why: strings.TrimSpace(c.String("why")), report: report,
+	}
+	live := client.Livemode()
+	l.out = &result{Job: string(job), Livemode: &live}
+	closeAll := func() { client.Close(); pool.Close() }
+	id, err := pinIdentity(ctx, pool, client, l.dryRun)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	l.out.StripeAccount, l.looks.noSearch = id.AccountID, id.Country == "IN"
+	a.newMeter()
+	return l, closeAll, nil
+}
+
+func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
+	rebuild := c.Bool("rebuild")
+	switch {
+	case rebuild && c.String("period") == "":
+		return nil, usagef("--rebuild needs --period: which month was restored?")
+	case rebuild && !c.Bool("dry-run") && strings.TrimSpace(c.String("why")) == "":
+		return nil, usagef("--rebuild needs --why: type the reason, such as --why \"restored a backup\"")
+	}
+	l, done, err := startLooking(ctx, a, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	periods, err := l.periods(ctx)
+	if err != nil {
+		return l.out, err
+	}
+	for _, period := range periods {
+		if err := l.period(ctx, period, rebuild); err != nil {
+			l.a.meter.Load().close()
+			return l.end(ctx, periods, err)
+		}
+	}
+	l.a.meter.Load().close()
+	return l.end(ctx, periods, nil)
+}
+
+// periods are the one that was named, or all that are open.
+func (l *looking) periods(ctx context.Context) ([]ledger.Period, error) {
+	if l.c.String("period") == "" {
+		return ledger.OpenPeriods(ctx, l.pool, l.job)
+	}
+	period, err := periodOf(l.c)
+	l.out.Period = string(period)
+	return []ledger.Period{period}, err
+}
+
+// period looks at one period, owning it where that is possible: without, what is
+// absent is left to its owner.
+func (l *looking) period(ctx context.Context, period ledger.Period, rebuild bool) error {
+	work := reconcile.Work{Period: period, Pending: true, Inside: true, Unsettled: true, Held: true, Rebuild: rebuild}
+	run, err := ledger.ReadRun(ctx, l.pool, l.job, period)
+	never := errors.Is(err, ledger.ErrNotFound)
+	switch {
+	case never && !rebuild:
+		return usagef("%s of %s was never run: there is nothing to look up; after a restore, add --rebuild", period, l.job)
+	case never:
+		loc, err := zoneOf(l.c)
+		if err != nil {
+			return err
+		}
+		work.Horizon = ledger.HorizonOf(period.Start(loc))
+	case err != nil:
+		return err
+	default:
+		work.Horizon = run.Horizon()
+	}
+	if l.dryRun || run.State == ledger.RunDone && !rebuild {
+		return l.look(ctx, work, func() {})
+	}
+	var before func(context.Context, pgx.Tx) error
+	if rebuild {
+		before = func(ctx context.Context, tx pgx.Tx) error {
+			return ledger.Rebuild(ctx, tx, l.job, period, l.person, l.why)
+		}
+	}
+	err = l.owning(ctx, work, before)
+	var held *ledger.HeldError
+	if errors.As(err, &held) && !rebuild {
+		l.a.warn(l.out, "%s: what Stripe does not show is left to it", held)
+		return l.look(ctx, work, func() {})
+	}
+	return err
+}
+
+// owning does the work under the period's claim.
+func (l *looking) owning(ctx context.Context, work reconcile.Work, before func(context.Context, pgx.Tx) error) error {
+	loc, err := zoneOf(l.c)
+	if err != nil {
+		return err
+	}
+	hold := billing.Hold{
+		Pool: l.pool, Log: l.a.log, Before: before, ExitCode: func(err error) int { return classify(err).code },
+		Request: ledger.ClaimRequest{
+			Job: l.job, Period: work.Period, Owner: ownerOf(), Build: version, Lease: l.c.Duration("lease"), Timeout: claimTimeout, Location: loc,
+		},
+	}
+	return hold.While(ctx, func(ctx context.Context, run ledger.Run, alive func()) (ledger.Outcome, error) {
+		work.Run, work.Horizon = &run, run.Horizon()
+		before := l.report.total
+		err := l.look(ctx, work, alive)
+		return ledger.Outcome{
+			Recorded: l.report.total.Recorded - before.Recorded, Settled: l.report.total.Settled - before.Settled, Renewed: l.report.total.Renewed - before.Renewed,
+		}, err
+	})
+}
+
+func (l *looking) look(ctx context.Context, work reconcile.Work, alive func()) error {
+	opts := l.a.reconciler(l.pool, l.client, l.job, l.looks, alive)
+	opts.DryRun, opts.Person, opts.Why, opts.Each = l.dryRun, l.person, l.why, l.report.line
+	report, err := reconcile.New(l.pool, l.client.Finder(), opts).Look(ctx, work)
+	l.report.add(work.Period, report)
+	return err
+}
+
+// end writes the report; the exit code is what the ledger says, unless something
+// more urgent went wrong.
+func (l *looking) end(ctx context.Context, periods []ledger.Period, err error) (*result, error) {
+	l.out.Settled, l.out.Renewed = l.report.total.Settled, l.report.total.Renewed
+	readErr := ledger.InReadTx(context.WithoutCancel(ctx), l.pool, func(tx pgx.Tx) (err error) {
+		if len(periods) == 0 {
+			l.report.all, err = ledger.ReadPeriods(ctx, tx, l.job, 1000)
+			return err
+		}
+		for _, period := range periods {
+			s := standing{job: l.job, period: period, absentAfter: l.looks.absentAfter}
+			if err := s.read(ctx, tx); err != nil {
+				return err
+			}
+			l.report.standings = append(l.report.standings, s)
+			l.out.addSums(s.summary.Sums)
+			l.out.addFindings(s.findings)
+			if s.run != nil && len(periods) == 1 {
+				l.out.addRun(*s.run)
+			}
+		}
+		return nil
+	})
+	l.out.Details = l.report.json()
+	if err == nil {
+		err = readErr
+	}
+	if writeErr := l.report.print(l.dryRun); writeErr != nil && err == nil {
+		err = writeErr
+	}
+	if err != nil {
+		return l.out, err
+	}
+	return l.out, l.report.verdict()
+}

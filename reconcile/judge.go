@@ -1,0 +1,385 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+// evidence is what a look saw of one charge.
+type evidence struct {
+	// intents carry the charge's billing key, in any order.
+	intents []gateway.PaymentIntent
+	// lookedAt is Postgres's time before the first page was asked for.
+	lookedAt time.Time
+	// tries are the closed ones of the charge.
+	tries []ledger.TrySeen
+	// unexplained is a live PaymentIntent of the same customer, amount and currency
+	// that carries no key of ours: somebody may have edited it.
+	unexplained string
+	// customerGone says that Stripe has no such customer any more.
+	customerGone bool
+}
+
+// verdict is what the evidence means for a charge, and what to do about it.
+type verdict struct {
+	charge  ledger.OpenCharge
+	outcome Outcome
+	found   *ledger.Found
+	absent  *ledger.Absent
+	// requeue opens a new try; anew is what it asks for.
+	requeue       bool
+	anew          ledger.Requeue
+	findings      []ledger.Finding
+	until         *time.Time
+	paymentIntent string
+	seen, done    string
+}
+
+// judge decides. It has no clock and reads nothing.
+type judge struct {
+	job         ledger.Job
+	period      ledger.Period
+	livemode    bool
+	act         Act
+	policy      Policy
+	absentAfter time.Duration
+	rebuild     bool
+}
+
+// sorted are the PaymentIntents of one billing key, by what they can prove.
+type sorted struct {
+	paid, live []gateway.PaymentIntent
+	// odd ones are not as asked; strange ones are of a try that the ledger does
+	// not know.
+	odd, strange []gateway.PaymentIntent
+	// unpaid ones are of the current try.
+	unpaid []gateway.PaymentIntent
+	// open ones, of any try, can still be paid by the customer.
+	open []gateway.PaymentIntent
+}
+
+// decide looks at the whole set, whatever its order: what was paid counts, then
+// what may still be paid, then what is wrong, then what was refused, and only when
+// there is nothing of the current try, its absence.
+func (j judge) decide(c ledger.OpenCharge, e evidence) verdict {
+	v := verdict{charge: c, outcome: OutcomeUnchanged}
+	s := j.sort(&c, e)
+	for _, pi := range s.odd {
+		v.findings = append(v.findings, j.finding(&c, "not_as_asked", pi, asked(&c), "a PaymentIntent with our key and another "+j.differs(&c, pi, e.tries)))
+	}
+	switch {
+	case len(s.paid) > 0:
+		return j.alive(v, append(s.paid, s.live...))
+	case len(s.live) > 0:
+		return j.alive(v, s.live)
+	case len(s.odd) > 0:
+		return j.review(v, s.odd[0], "not_as_asked", "it is not as asked: another "+j.differs(&c, s.odd[0], e.tries))
+	case len(s.strange) > 0:
+		pi := s.strange[0]
+		v.findings = append(v.findings, j.finding(&c, "unknown_try", pi, fmt.Sprintf("no try after %d", c.Try), fmt.Sprintf("try %d", pi.Try)))
+		return j.review(v, pi, "unknown_try", fmt.Sprintf("of try %d, which the ledger does not know", pi.Try))
+	case j.act == ActRequeue:
+		return j.mayRequeue(v, s, e)
+	case len(s.unpaid) > 0:
+		return j.unpaid(v, s.unpaid, e)
+	}
+	return j.missing(v, e)
+}
+
+func (j judge) sort(c *ledger.OpenCharge, e evidence) (s sorted) {
+	intents := slices.Clone(e.intents)
+	slices.SortFunc(intents, func(a, b gateway.PaymentIntent) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	for _, pi := range intents {
+		if pi.BillingKey != c.BillingKey && !isOwn(c, pi) {
+			continue
+		}
+		live := isLive(pi)
+		if !live && pi.Status != gateway.StatusCanceled {
+			s.open = append(s.open, pi)
+		}
+		switch {
+		case !live && pi.Try > 0 && pi.Try < c.Try:
+			// What became of an earlier try proves nothing about this one.
+		case j.differs(c, pi, e.tries) != "":
+			s.odd = append(s.odd, pi)
+		case pi.Status == gateway.StatusSucceeded:
+			s.paid = append(s.paid, pi)
+		case live:
+			s.live = append(s.live, pi)
+		case pi.Try != c.Try || c.WindowOpenedAt == nil:
+			s.strange = append(s.strange, pi)
+		default:
+			s.unpaid = append(s.unpaid, pi)
+		}
+	}
+	return s
+}
+
+// isOwn reports the PaymentIntent that the ledger has for the charge already.
+func isOwn(c *ledger.OpenCharge, pi gateway.PaymentIntent) bool {
+	return c.PaymentIntent != "" && pi.ID == c.PaymentIntent
+}
+
+// isLive reports that money moved, moves, or moves as soon as somebody agrees.
+func isLive(pi gateway.PaymentIntent) bool {
+	switch pi.Status {
+	case gateway.StatusSucceeded, gateway.StatusProcessing, gateway.StatusRequiresCapture, gateway.StatusRequiresAction:
+		return true
+	}
+	return false
+}
+
+// differs names the first thing in which a PaymentIntent is not what the charge
+// asked for. A closed try may have been another customer's.
+func (j judge) differs(c *ledger.OpenCharge, pi gateway.PaymentIntent, tries []ledger.TrySeen) string {
+	want := gateway.Asked{BillingKey: c.BillingKey, Amount: c.AmountMinor, Currency: c.Currency, Customer: c.StripeCustomer, Livemode: j.livemode}
+	if isOwn(c, pi) {
+		// Its id is known; metadata can be edited.
+		want.BillingKey = pi.BillingKey
+	}
+	if c.WindowOpenedAt == nil {
+		// It was never a request: the ledger knows only what was invoiced.
+		want.Amount, want.Customer = pi.Amount, pi.Customer
+	}
+	for _, t := range tries {
+		if t.Try == pi.Try && pi.Try < c.Try {
+			want.Customer = t.StripeCustomer
+		}
+	}
+	return pi.Differs(want)
+}
+
+func asked(c *ledger.OpenCharge) string {
+	return fmt.Sprintf("%s %s for customer %s", c.Amount, c.Currency, c.StripeCustomer)
+}
+
+func (j judge) finding(c *ledger.OpenCharge, kind string, pi gateway.PaymentIntent, expected, seen string) ledger.Finding {
+	if pi.ID != "" {
+		seen = fmt.Sprintf("%s (%s, %d %s, customer %s)", seen, pi.Status, pi.Amount, pi.Currency, pi.Customer)
+	}
+	return ledger.Finding{
+		Kind: kind, Severity: ledger.SeverityAct, Job: j.job, Period: j.period, AccountID: c.AccountID, BillingKey: c.BillingKey,
+		PaymentIntent: pi.ID, Currency: c.Currency, Expected: expected, Seen: seen,
+	}
+}
+
+// alive settles by the first of the live ones, which is the earliest that was
+// paid if any was. Whatever else moves money is a duplicate.
+func (j judge) alive(v verdict, live []gateway.PaymentIntent) verdict {
+	if v.charge.State == ledger.ChargeSucceeded {
+		return j.paidBefore(v, live)
+	}
+	if own := slices.IndexFunc(live, func(pi gateway.PaymentIntent) bool { return isOwn(&v.charge, pi) && pi.Status == live[0].Status }); own > 0 {
+		live[0], live[own] = live[own], live[0]
+	}
+	first := live[0]
+	for _, pi := range live[1:] {
+		v.findings = append(v.findings, j.finding(&v.charge, "duplicate", pi, "one payment, "+first.ID, "a second payment, "+pi.ID))
+	}
+	v.paymentIntent = first.ID
+	state, reason, _ := gateway.StateOf(first)
+	if v.charge.State == state && (v.charge.PaymentIntent == "" || isOwn(&v.charge, first)) {
+		v.seen, v.done = first.Status, "as before"
+		return v
+	}
+	return j.settle(v, first, state, reason, false)
+}
+
+// paidBefore looks at a charge that is paid: any other payment is a duplicate.
+func (j judge) paidBefore(v verdict, live []gateway.PaymentIntent) verdict {
+	v.seen, v.done, v.paymentIntent = "paid", "as before", v.charge.PaymentIntent
+	for _, pi := range live {
+		if !isOwn(&v.charge, pi) {
+			v.findings = append(v.findings, j.finding(&v.charge, "duplicate", pi, "one payment, "+v.charge.PaymentIntent, "a second payment, "+pi.ID))
+			v.seen, v.done = "a second payment", "see the finding"
+		}
+	}
+	return v
+}
+
+// settle moves the charge, if it may move there at all.
+func (j judge) settle(v verdict, pi gateway.PaymentIntent, state ledger.ChargeState, reason string, unpaid bool) verdict {
+	v.seen, v.paymentIntent = seenText(pi, reason), pi.ID
+	if !ledger.MayMove(v.charge.State, state) {
+		v.done = "as before"
+		return v
+	}
+	v.outcome, v.done = Outcome(state), "settled"
+	v.found = &ledger.Found{
+		BillingKey: v.charge.BillingKey, From: v.charge.State, Try: v.charge.Try, Sends: v.charge.Sends, Unpaid: unpaid,
+		State: state, Reason: reason, PaymentIntent: pi.ID, StripeStatus: pi.Status, Minor: pi.Amount,
+		RefundedMinor: pi.AmountRefundedMinor, Disputed: pi.Disputed, Detail: "found at Stripe",
+	}
+	if state == ledger.ChargeDeclined || state == ledger.ChargeActionRequired {
+		v.found.DeclineCode, v.found.AdviceCode = pi.DeclineCode, pi.AdviceCode
+	}
+	if pi.Try != 0 && pi.Try != v.charge.Try {
+		v.found.Detail = fmt.Sprintf("found at Stripe, of try %d", pi.Try)
+	}
+	return v
+}
+
+func seenText(pi gateway.PaymentIntent, reason string) string {
+	if reason != "" && reason != pi.Status {
+		return pi.Status + ", " + reason
+	}
+	return pi.Status
+}
+
+func (j judge) review(v verdict, pi gateway.PaymentIntent, reason, text string) verdict {
+	v.seen, v.paymentIntent = pi.Status+"; "+text, pi.ID
+	if !ledger.MayMove(v.charge.State, ledger.ChargeReview) {
+		v.done = "as before; see the finding"
+		return v
+	}
+	v = j.settle(v, pi, ledger.ChargeReview, reason, false)
+	v.seen, v.done = pi.Status+"; "+text, "never sent again until a person decides"
+	return v
+}
+
+// unpaid decides by what the current try's PaymentIntents came to. One that is
+// seen before its confirm has ended looks like a decline and is none.
+func (j judge) unpaid(v verdict, list []gateway.PaymentIntent, e evidence) verdict {
+	last := list[len(list)-1]
+	v.seen, v.paymentIntent = seenText(last, ""), last.ID
+	for _, pi := range list {
+		if !isOwn(&v.charge, pi) && (pi.Created.Add(ledger.RequestDead).After(e.lookedAt) || !v.charge.SendsDead(e.lookedAt)) {
+			until := e.lookedAt.Add(ledger.RequestDead)
+			v.outcome, v.until, v.done = OutcomeWaiting, &until, "nothing: a request may still be on its way"
+			return v
+		}
+	}
+	for _, pi := range slices.Backward(list) {
+		if state, reason, known := gateway.StateOf(pi); known {
+			if state == v.charge.State {
+				v.seen, v.done = seenText(pi, reason), "as before"
+				return v
+			}
+			return j.settle(v, pi, state, reason, true)
+		}
+	}
+	// It was created and nobody ever tried to take the money: neither a decline
+	// nor an absence.
+	if j.act == ActRelease {
+		return j.missing(v, e)
+	}
+	v.seen = last.Status + ", never attempted"
+	return j.hold(v, "not_attempted", e)
+}
+
+// missing decides what to do about a charge that a complete look did not find.
+func (j judge) missing(v verdict, e evidence) verdict {
+	c := &v.charge
+	v.seen = "nothing"
+	switch {
+	case c.State == ledger.ChargeProcessing || c.State == ledger.ChargeActionRequired:
+		v.seen, v.done = "not in the list", "as before"
+		return v
+	case !c.WindowDead(e.lookedAt):
+		v.outcome, v.done = OutcomeInWindow, "nothing: a run may still send it"
+		if c.WindowOpenedAt != nil {
+			until := c.WindowOpenedAt.Add(ledger.Window + ledger.RequestDead)
+			v.until = &until
+		}
+		return v
+	case e.customerGone:
+		return j.hold(v, "customer_gone", e)
+	case e.unexplained != "":
+		v.seen, v.paymentIntent = "nothing; but a payment of the same amount without our key", e.unexplained
+		return j.hold(v, "unexplained_payment", e)
+	case j.act == ActRelease:
+		return j.renew(v, "released")
+	case c.State == ledger.ChargeHeld:
+		v.done = "as before: a person decides"
+		return v
+	case c.Reason == gateway.ReasonIdempotency:
+		v.findings = append(v.findings, j.finding(c, "idempotency_error", gateway.PaymentIntent{},
+			"a payment under key "+c.BillingKey, "the key was used with another request, and there is no payment"))
+		return j.absent(v, ledger.ChargeReview, OutcomeReview, gateway.ReasonIdempotency, "never sent again until a person decides")
+	case c.ServerErrors > 0:
+		return j.hold(v, gateway.ReasonServerError, e)
+	case c.Renewals > 0:
+		return j.hold(v, "absent_again", e)
+	case j.policy != PolicyCharge:
+		return j.hold(v, "absent", e)
+	}
+	if c.OpenSends > 0 && c.LastSentAt != nil {
+		if until := c.LastSentAt.Add(j.absentAfter); until.After(e.lookedAt) {
+			v.outcome, v.until, v.done = OutcomeWaiting, &until, "nothing before "+until.UTC().Format("2006-01-02 15:04 UTC")
+			return v
+		}
+	}
+	return j.renew(v, "absent")
+}
+
+func (j judge) renew(v verdict, reason string) verdict {
+	return j.absent(v, ledger.ChargePending, OutcomeRenewed, "", "renewed: the next run sends it ("+reason+")")
+}
+
+// hold leaves the decision to a person.
+func (j judge) hold(v verdict, reason string, e evidence) verdict {
+	if !ledger.MayMove(v.charge.State, ledger.ChargeHeld) {
+		v.done = "as before: " + reason
+		return v
+	}
+	if !v.charge.WindowDead(e.lookedAt) {
+		v.outcome, v.done = OutcomeInWindow, "nothing: a run may still send it"
+		return v
+	}
+	return j.absent(v, ledger.ChargeHeld, OutcomeHeld, reason, "held: "+reason)
+}
+
+func (j judge) absent(v verdict, to ledger.ChargeState, outcome Outcome, reason, done string) verdict {
+	v.outcome, v.done = outcome, done
+	v.absent = &ledger.Absent{
+		BillingKey: v.charge.BillingKey, From: v.charge.State, Try: v.charge.Try, Sends: v.charge.Sends,
+		WindowOpenedAt: *v.charge.WindowOpenedAt, To: to, Reason: reason, Detail: "Stripe has no payment: " + done,
+	}
+	return v
+}
+
+// mayRequeue opens a new try only if nothing of the earlier ones can still take
+// money.
+func (j judge) mayRequeue(v verdict, s sorted, e evidence) verdict {
+	c := &v.charge
+	v.seen = "nothing"
+	switch {
+	case len(s.open) > 0:
+		v.outcome, v.paymentIntent = OutcomeRefused, s.open[0].ID
+		v.seen, v.done = s.open[0].Status, "nothing: the customer could still pay this one"
+	case e.unexplained != "":
+		v.outcome, v.paymentIntent = OutcomeRefused, e.unexplained
+		v.seen, v.done = "a payment of the same amount without our key", "nothing: is it the payment of this charge?"
+	case c.WindowOpenedAt != nil && (!c.SendsDead(e.lookedAt) || c.OpenSends > 0 && !c.WindowDead(e.lookedAt)):
+		v.outcome, v.done = OutcomeWaiting, "nothing: a request may still be on its way"
+		until := e.lookedAt.Add(ledger.RequestDead)
+		v.until = &until
+	default:
+		v.outcome, v.requeue, v.done = OutcomeRequeued, true, fmt.Sprintf("try %d: the next run sends it", c.NextTry())
+	}
+	return v
+}
+
+// withRequeue adds what a new try asks for, if there is something to ask for.
+func (v verdict) withRequeue(anew map[string]ledger.Requeue) verdict {
+	if !v.requeue {
+		return v
+	}
+	q, there := anew[v.charge.AccountID]
+	switch {
+	case !there:
+		v.outcome, v.requeue, v.done = OutcomeRefused, false, "nothing: it has no invoice any more"
+	case q.Decision.State != ledger.ChargePending:
+		v.outcome, v.requeue, v.done = OutcomeRefused, false, "nothing: it would be skipped again: "+q.Decision.Reason
+	default:
+		v.anew = q
+	}
+	return v
+}

@@ -1,0 +1,104 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+var (
+	// errGone says that Stripe has no such customer any more, so that a list of
+	// its payments proves nothing.
+	errGone = errors.New("Stripe does not have the customer any more")
+	// errNotAllowed says that the key may not read customers.
+	errNotAllowed = errors.New("the key may not read customers, so it can't be told whether this one still exists")
+	// errNotShown says that a list does not show a payment that the ledger knows.
+	errNotShown = errors.New("Stripe's list does not show a payment that the ledger knows; nothing is concluded from it")
+)
+
+// isGone tells a customer that can't be listed.
+func isGone(err error) bool {
+	var e *gateway.Error
+	return errors.Is(err, errGone) ||
+		errors.As(err, &e) && (e.Kind == gateway.KindNotFound || e.Kind == gateway.KindRefused) && (e.Param == "customer" || e.Code == "resource_missing")
+}
+
+// listed is what complete lists showed.
+type listed struct {
+	// keys are the billing keys that are asked for.
+	keys  map[string]bool
+	byKey map[string][]gateway.PaymentIntent
+	// keyless are live payments without a key of ours.
+	keyless []gateway.PaymentIntent
+	ids     map[string]bool
+	count   int64
+}
+
+// mustShow makes sure that a list shows what the ledger knows to be in it.
+func (l *listed) mustShow(known []string) error {
+	for _, id := range known {
+		if !l.ids[id] {
+			return fmt.Errorf("%w: %s", errNotShown, id)
+		}
+	}
+	return nil
+}
+
+// unexplained is a live payment of the charge's customer, amount and currency that
+// carries no key: one whose metadata was edited looks like that.
+func (l *listed) unexplained(c *ledger.OpenCharge) string {
+	for _, pi := range l.keyless {
+		if pi.Customer == c.StripeCustomer && pi.Amount == c.AmountMinor && pi.Currency == c.Currency &&
+			(c.LastSentAt != nil && c.WindowOpenedAt != nil && !pi.Created.Before(*c.WindowOpenedAt)) {
+			return pi.ID
+		}
+	}
+	return ""
+}
+
+func (l *listed) add(pi gateway.PaymentIntent) {
+	l.count++
+	if l.ids == nil {
+		l.ids = map[string]bool{}
+	}
+	l.ids[pi.ID] = true
+	switch {
+	case l.keys[pi.BillingKey]:
+		l.byKey[pi.BillingKey] = append(l.byKey[pi.BillingKey], pi)
+	case pi.BillingKey == "" && isLive(pi):
+		l.keyless = append(l.keyless, pi)
+	}
+}
+
+// listCustomer reads every payment of a customer since the horizon. Without an
+// error the list was complete.
+func (r *Reconciler) listCustomer(ctx context.Context, w Work, stripeAccount, customer string, into *listed) error {
+	return r.finder.List(ctx, gateway.ListQuery{
+		StripeAccount: stripeAccount, Customer: customer, CreatedFrom: w.Horizon,
+		EachPage: func(page []gateway.PaymentIntent, _ gateway.Meta) error {
+			r.calls.pages.Add(1)
+			r.alive()
+			for _, pi := range page {
+				into.add(pi)
+			}
+			return nil
+		},
+	})
+}
+
+// customerExists returns errGone if Stripe does not have the customer any more.
+func (r *Reconciler) customerExists(ctx context.Context, stripeAccount, customer string) error {
+	exists, err := r.finder.CustomerExists(ctx, stripeAccount, customer)
+	r.alive()
+	var e *gateway.Error
+	switch {
+	case errors.As(err, &e) && e.Kind == gateway.KindPermission:
+		return fmt.Errorf("%w: %s", errNotAllowed, customer)
+	case err == nil && !exists:
+		return errGone
+	}
+	return err
+}

@@ -1,0 +1,221 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/ledger"
+)
+
+const (
+	// spanParts of a span are read at the same time, where it is long.
+	spanParts = 6
+	// pagesPerPart is how long a part must be to be worth one of its own.
+	pagesPerPart = 20
+)
+
+// errTooMany says that a span holds far more than was expected.
+var errTooMany = errors.New("more payments than expected")
+
+// spanLook is one complete reading of everybody's payments since the horizon.
+// What was paid is settled page by page, whatever else the list holds: being paid
+// is true by itself. Everything else is kept until the last page was read.
+type spanLook struct {
+	r             *Reconciler
+	w             Work
+	stripeAccount string
+	lookedAt      time.Time
+	budget        int64
+	// only limits the look to these charges, by billing key; nil is all. Their
+	// customers are gone.
+	only map[string]ledger.OpenCharge
+
+	mu       sync.Mutex
+	pages    int64
+	expected map[string]bool                    // known payments not shown yet
+	sets     map[string][]gateway.PaymentIntent // by billing key, what is not paid
+	decided  map[string]bool                    // billing keys that a dry run would have settled
+	keyless  listed
+}
+
+// span looks charges up by reading everybody's payments once. Nothing is
+// concluded from absence unless every page was read.
+func (r *Reconciler) span(ctx context.Context, w Work, stripeAccount string, how way, only []ledger.OpenCharge) error {
+	s := &spanLook{
+		r: r, w: w, stripeAccount: stripeAccount, budget: how.budget,
+		expected: map[string]bool{}, sets: map[string][]gateway.PaymentIntent{}, decided: map[string]bool{},
+	}
+	for _, c := range only {
+		if s.only == nil {
+			s.only = map[string]ledger.OpenCharge{}
+		}
+		s.only[c.BillingKey] = c
+	}
+	bounds, err := s.begin(ctx, how)
+	if err != nil {
+		return err
+	}
+	if err := s.read(ctx, bounds); err != nil {
+		return err
+	}
+	for id := range s.expected {
+		r.opts.Log.Warn("Stripe's list does not show a payment that the ledger knows; no absence is concluded from it", "payment_intent", id, "stripe_account", stripeAccount)
+		return s.finish(ctx, errNotShown)
+	}
+	return s.finish(ctx, nil)
+}
+
+// begin notes the time, what must be shown, and how to divide the span.
+func (s *spanLook) begin(ctx context.Context, how way) (bounds []time.Time, err error) {
+	if s.lookedAt, err = ledger.Now(ctx, s.r.pool); err != nil {
+		return nil, err
+	}
+	from := witnessesFrom(s.w.Horizon)
+	err = ledger.InReadTx(ctx, s.r.pool, func(tx pgx.Tx) error {
+		known, err := ledger.SpanWitnesses(ctx, tx, s.r.opts.Job, s.w.Period, s.stripeAccount, from, s.lookedAt)
+		if err != nil {
+			return err
+		}
+		for _, k := range known {
+			s.expected[k.PaymentIntent] = true
+		}
+		if parts := min(spanParts, int(how.all/pagesPerPart)); parts > 1 {
+			bounds, err = ledger.SpanBounds(ctx, tx, s.r.opts.Job, s.w.Period, s.stripeAccount, s.w.Horizon, parts)
+		}
+		return err
+	})
+	return bounds, err
+}
+
+// read lists all parts of the span. The last one has no end: what is created
+// while it is read comes before its first page.
+func (s *spanLook) read(ctx context.Context, bounds []time.Time) error {
+	reads, ctx := errgroup.WithContext(ctx)
+	from := s.w.Horizon
+	for _, to := range append(bounds, time.Time{}) {
+		q := gateway.ListQuery{StripeAccount: s.stripeAccount, CreatedFrom: from, CreatedTo: to, Charges: s.w.Rebuild,
+			EachPage: func(page []gateway.PaymentIntent, _ gateway.Meta) error { return s.page(ctx, page) }}
+		from = to
+		reads.Go(func() error { return s.r.finder.List(ctx, q) })
+	}
+	return reads.Wait()
+}
+
+// page takes what a page shows of our charges.
+func (s *spanLook) page(ctx context.Context, page []gateway.PaymentIntent) error {
+	s.r.calls.pages.Add(1)
+	s.r.alive()
+	s.mu.Lock()
+	s.pages++
+	pages, over := s.pages, s.budget > 0 && s.pages > s.budget
+	s.mu.Unlock()
+	if over {
+		return errTooMany
+	}
+	s.r.opts.Progress("look", pages, 0)
+	var ours []gateway.PaymentIntent
+	var keys []string
+	s.mu.Lock()
+	for _, pi := range page {
+		delete(s.expected, pi.ID)
+		switch {
+		case pi.BillingKey == "" && isLive(pi) && s.worthKeeping(pi):
+			s.keyless.keyless = append(s.keyless.keyless, pi)
+		case pi.Job == string(s.r.opts.Job) && pi.Period == string(s.w.Period) && pi.BillingKey != "":
+			ours = append(ours, pi)
+			keys = append(keys, pi.BillingKey)
+		}
+	}
+	s.mu.Unlock()
+	if len(ours) == 0 {
+		return nil
+	}
+	charges, err := ledger.ReadByKeys(ctx, s.r.pool, keys)
+	if err != nil {
+		return err
+	}
+	if s.w.Rebuild {
+		if err := s.record(ctx, ours, charges); err != nil {
+			return err
+		}
+	}
+	return s.take(ctx, ours, charges)
+}
+
+// maxKeyless bounds what is remembered of payments that carry no key of ours;
+// they only ever make a charge wait for a person.
+const maxKeyless = 100_000
+
+func (s *spanLook) worthKeeping(pi gateway.PaymentIntent) bool {
+	return pi.Customer != "" && len(s.keyless.keyless) < maxKeyless
+}
+
+// take settles what was paid and keeps the rest.
+func (s *spanLook) take(ctx context.Context, ours []gateway.PaymentIntent, charges map[string]ledger.OpenCharge) error {
+	byKey := map[string][]gateway.PaymentIntent{}
+	for _, pi := range ours {
+		byKey[pi.BillingKey] = append(byKey[pi.BillingKey], pi)
+	}
+	var paid []verdict
+	for key, list := range byKey {
+		c, known := charges[key]
+		if !known || !s.wants(&c) || c.State == ledger.ChargeSucceeded && len(list) == 1 && isOwn(&c, list[0]) {
+			continue
+		}
+		if slices.ContainsFunc(list, func(pi gateway.PaymentIntent) bool { return pi.Status == gateway.StatusSucceeded }) {
+			tries, err := s.triesOf(ctx, &c)
+			if err != nil {
+				return err
+			}
+			v := s.r.judge.decide(c, evidence{intents: list, lookedAt: s.lookedAt, tries: tries})
+			if v.outcome == OutcomeSucceeded || c.State == ledger.ChargeSucceeded {
+				paid = append(paid, v)
+				continue
+			}
+		}
+		s.mu.Lock()
+		s.sets[key] = append(s.sets[key], list...)
+		s.mu.Unlock()
+	}
+	return s.settle(ctx, paid)
+}
+
+// triesOf is asked only for the few charges that have closed tries.
+func (s *spanLook) triesOf(ctx context.Context, c *ledger.OpenCharge) ([]ledger.TrySeen, error) {
+	if c.Try == 1 {
+		return nil, nil
+	}
+	return ledger.TriesOf(ctx, s.r.pool, s.r.opts.Job, s.w.Period, []string{c.AccountID})
+}
+
+func (s *spanLook) settle(ctx context.Context, paid []verdict) error {
+	for _, v := range paid {
+		if s.r.opts.DryRun {
+			s.mu.Lock()
+			s.decided[v.charge.BillingKey] = true
+			s.mu.Unlock()
+		}
+		s.r.step()
+	}
+	return s.r.apply(ctx, s.w, s.lookedAt, paid)
+}
+
+// wants reports whether this look is about a charge.
+func (s *spanLook) wants(c *ledger.OpenCharge) bool {
+	if s.only != nil {
+		_, wanted := s.only[c.BillingKey]
+		return wanted
+	}
+	if s.w.Act == ActSettle {
+		return true
+	}
+	return slices.Contains(s.w.states(), c.State) && (s.w.Accounts == nil || slices.Contains(s.w.Accounts, c.AccountID))
+}
