@@ -109,7 +109,11 @@ func (r *Reconciler) writeAbsent(ctx context.Context, w Work, lookedAt time.Time
 	var list []ledger.Absent
 	for _, v := range verdicts {
 		if v.absent != nil {
-			list = append(list, *v.absent)
+			a := *v.absent
+			if r.opts.Why != "" {
+				a.Detail = r.opts.Why + " (" + a.Detail + ")"
+			}
+			list = append(list, a)
 		}
 	}
 	if len(list) == 0 {
@@ -242,7 +246,11 @@ func next(period ledger.Period, v *verdict) string {
 	of := fmt.Sprintf(" --period %s --account %s", period, shellWord(v.charge.AccountID))
 	switch v.outcome {
 	case OutcomeHeld:
-		return "billing release" + of + " --why W, or billing void" + of + " --why W"
+		return "billing release" + of + " --why W"
+	case OutcomeUnchanged:
+		if v.charge.State == ledger.ChargeHeld {
+			return "billing release" + of + " --why W"
+		}
 	case OutcomeReview, OutcomeRefused, OutcomeNotRecorded:
 		return "billing show" + of
 	case OutcomeRenewed, OutcomeRequeued:

@@ -117,6 +117,9 @@ func (r *lookReport) addTable(b *strings.Builder, o reconcile.Outcome) {
 		t.AppendRow(table.Row{clean(l.AccountID), moneyText(l.Amount, l.Currency), clean(l.Currency), l.PaymentIntent, clean(l.Found), clean(l.Done), clean(l.Next)})
 	}
 	b.WriteString(t.Render() + "\n")
+	if o == reconcile.OutcomeHeld {
+		b.WriteString("release charges it with the next run; billing void withdraws it\n")
+	}
 	if more := r.counts[o] - shownLines; more > 0 {
 		fmt.Fprintf(b, "and %d more; --format csv has them all\n", more)
 	}
