@@ -2,8 +2,6 @@ package billing
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +36,7 @@ type sender struct {
 	rec     *recorder
 	flying  sync.WaitGroup
 	sent    atomic.Int64 // by this call of charge, for the speed
-
-	mu       sync.Mutex
-	underWay map[string]bool // billing keys that were sent and not answered
+	inHand  *inHand
 
 	// halted is ended, with the reason, by trouble that is not one account's.
 	halted context.Context
@@ -54,7 +50,7 @@ func (r *Runner) charge(ctx context.Context) error {
 	halted, halt := context.WithCancelCause(ctx)
 	defer halt(nil)
 	s := &sender{
-		r: r, halted: halted, halt: halt, underWay: map[string]bool{},
+		r: r, halted: halted, halt: halt, inHand: newInHand(),
 		limiter: gateway.NewLimiter(gateway.LimiterConfig{Rate: r.opts.Rate, Concurrency: r.opts.Concurrency}),
 	}
 	s.rec = newRecorder(r, halt)
@@ -84,7 +80,7 @@ func (s *sender) sendAll() error {
 			s.r.log.Warn("Stripe does not answer as it should; trying one charge at a time", "last", reason, "pause", pause)
 			s.giveBack(batch)
 			if batch, err = s.probe(pause); err == nil {
-				pause = min(2*pause, lastOutagePause)
+				pause = longer(pause)
 			}
 			continue
 		}
@@ -103,11 +99,23 @@ func (s *sender) sendAll() error {
 	return err
 }
 
-// countWork says how much there is to do, for whoever watches.
+// longer is the pause after one that ended with no better answer.
+func longer(pause time.Duration) time.Duration { return min(2*pause, lastOutagePause) }
+
+// countWork says how much there is to do, for whoever watches, and notes which
+// customers an earlier owner of the period may still be sending for.
 func (s *sender) countWork() error {
 	q, err := s.queue()
+	if err != nil {
+		return err
+	}
 	s.r.total = s.r.sent.Load() + q.Sendable + q.Waiting
-	return err
+	return s.r.patiently(s.halted, "look for leases of an earlier run", func(ctx context.Context) error {
+		asked := time.Now()
+		leases, err := ledger.LeasesOfOthers(ctx, s.r.pool, s.r.run)
+		s.inHand.leased(leases, asked)
+		return err
+	})
 }
 
 func (s *sender) queue() (q ledger.Queue, err error) {
@@ -167,7 +175,7 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 		asked = time.Now()
 		return ledger.InQueueTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
 			permits, err = ledger.ClaimCharges(ctx, tx, s.r.run, ledger.ClaimLimits{
-				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(), UnderWay: s.sentAndNotAnswered(),
+				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(), UnderWay: s.inHand.customers(time.Now()),
 			})
 			return err
 		})
@@ -179,6 +187,7 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 	for i, p := range permits {
 		batch[i] = claimed{p, asked}
 	}
+	s.inHand.take(batch)
 	s.r.alive()
 	if err := s.r.clock.check(permits[0].ClaimedAt, asked); err != nil {
 		s.giveBack(batch)
@@ -187,57 +196,16 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 	return batch, nil
 }
 
-// sentAndNotAnswered are the charges whose permits may have ended while their
-// answers are still waited for: they are not sent a second time beside that.
-func (s *sender) sentAndNotAnswered() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.underWay))
-}
-
-func (s *sender) isUnderWay(key string, is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if is {
-		s.underWay[key] = true
-	} else {
-		delete(s.underWay, key)
-	}
-}
-
 // deadline is when no byte of the send may leave any more.
 func (c claimed) deadline() gateway.Deadline {
 	return gateway.NewDeadline(c.asked, time.Duration(c.LifeMS*float64(time.Millisecond)))
-}
-
-// dispatch starts the sends of a batch at the pace of the limiter. What may not
-// be sent any more is given back.
-func (s *sender) dispatch(batch []claimed) {
-	for i, c := range batch {
-		// A permit that has ended must not use up the pace of those that have not.
-		if _, down := s.trouble.outage(); down || c.deadline().Expired(time.Now()) || s.limiter.Wait(s.halted) != nil {
-			s.giveBack(batch[i:])
-			return
-		}
-		if s.limiter.Acquire(s.halted) != nil {
-			s.giveBack(batch[i:])
-			return
-		}
-		s.isUnderWay(c.BillingKey, true)
-		s.flying.Add(1)
-		go func() {
-			defer s.flying.Done()
-			defer s.limiter.Release()
-			s.send(c)
-		}()
-	}
 }
 
 // send puts one charge on the wire and hands its answer to the recorder. It is
 // not cancelled when the run is told to stop: an answer under way is evidence.
 func (s *sender) send(c claimed) {
 	defer s.r.recoverBug("charging account "+c.AccountID, s.halt)
-	defer s.isUnderWay(c.BillingKey, false)
+	defer s.inHand.drop(c)
 	ctx := context.WithoutCancel(s.halted)
 	a := s.r.charger.Send(ctx, gateway.Permit{
 		Key: c.IdempotencyKey, Body: c.Body, SHA256: [32]byte(c.BodySHA256), StripeAccount: c.StripeAccount,
@@ -262,6 +230,7 @@ func (s *sender) giveBack(batch []claimed) {
 		s.rec.in <- received{answer: ledger.Answer{
 			AccountID: c.AccountID, BillingKey: c.BillingKey, Try: c.Try, ClaimedAt: c.ClaimedAt, NotSent: true,
 		}}
+		s.inHand.drop(c)
 	}
 }
 
@@ -281,7 +250,6 @@ func (s *sender) probe(pause time.Duration) ([]claimed, error) {
 		}
 		return batch, err
 	}
-	s.isUnderWay(batch[0].BillingKey, true)
 	s.send(batch[0])
 	s.settleDown()
 	return nil, nil

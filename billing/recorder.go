@@ -2,6 +2,7 @@ package billing
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/chargeonce/billing/billing/gateway"
@@ -180,7 +181,11 @@ func waitAfter(p ledger.Permit, a gateway.Answer) time.Duration {
 	case a.Reason == gateway.ReasonIdempotency:
 		// The key was used with other parameters: only a look-up can tell.
 		return time.Hour
-	case a.HTTPStatus == 429:
+	case a.PaymentIntent != "" && (a.HTTPStatus == http.StatusBadRequest || a.HTTPStatus == http.StatusNotFound):
+		// Stripe refused after it had made a PaymentIntent, and does not keep such
+		// an answer under the key: each further send would leave one more behind.
+		return time.Hour
+	case a.HTTPStatus == http.StatusTooManyRequests:
 		return jitter(2 * time.Second)
 	}
 	return jitter(time.Second << min(p.RunSends-1, 5))

@@ -51,17 +51,27 @@ type ClaimLimits struct {
 	SendsPerRun int
 	// Permit is how long the rows may be sent, PermitLife at most.
 	Permit time.Duration
-	// UnderWay are the billing keys whose sends this process still waits for,
-	// longer than their permits last.
-	UnderWay []string
+	// UnderWay are the customers for whom this process has a charge claimed or a
+	// send under way, however long: nothing else is sent for them meanwhile.
+	UnderWay []StripeCustomer
 }
+
+// StripeCustomer is a customer at Stripe. Several accounts may share one.
+type StripeCustomer struct {
+	Account string // a connected account, empty for one's own
+	ID      string
+}
+
+// text tells customers apart; the ids of Stripe have no blanks.
+func (c StripeCustomer) text() string { return c.Account + " " + c.ID }
 
 // The window and the claim are checked here, by the one clock; the transport
 // checks the permit once more right before the bytes. FOR SHARE makes a takeover
 // wait for this claim, and this claim fail after a takeover. Rows that failed
 // before come after those that were never sent. A row that rests after a failure
-// does so for the run that saw it; the next run may ask again at once. Rows are joined by their billing
-// key alone, which leaves one way to find them; see InQueueTx.
+// does so for the run that saw it; the next run may ask again at once. Customers under way are compared on
+// the way along the queue's index. Rows are joined by their billing key alone, which leaves one way to
+// find them; see InQueueTx.
 const sqlClaimCharges = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 claim AS MATERIALIZED (
@@ -75,7 +85,7 @@ picked AS MATERIALIZED (
       AND c.job = @job AND c.period = @period AND c.state = 'pending'
       AND c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval
       AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
-      AND c.billing_key <> ALL (@under_way)
+      AND (c.stripe_account || ' ' || c.stripe_customer) <> ALL (@under_way)
       AND (c.lease_owner IS DISTINCT FROM @run_id
            OR (c.run_sends < @sends_per_run AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)))
     ORDER BY c.sends, c.account_id
@@ -95,10 +105,14 @@ RETURNING c.account_id, c.billing_key, c.try, c.idempotency_key, c.body, c.body_
 // ClaimCharges takes pending rows inside their window to be sent, if the run
 // still owns the period. It wants a transaction of InQueueTx. No rows and no error also mean that it may not.
 func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) ([]Permit, error) {
+	underWay := make([]string, len(limits.UnderWay))
+	for i, c := range limits.UnderWay {
+		underWay[i] = c.text()
+	}
 	rows, _ := tx.Query(ctx, sqlClaimCharges, pgx.NamedArgs{
 		"job": run.Job, "period": run.Period, "run_id": run.RunID, "attempt": run.Attempt,
 		"window": Window, "permit": min(limits.Permit, PermitLife),
-		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun, "under_way": nonNil(limits.UnderWay),
+		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun, "under_way": underWay,
 	})
 	permits, err := pgx.CollectRows(rows, pgx.RowToStructByName[Permit])
 	if err != nil {
@@ -111,13 +125,6 @@ func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) (
 		return cmp.Compare(a.AccountID, b.AccountID)
 	})
 	return permits, nil
-}
-
-func nonNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
 }
 
 // Queue is what a run still has to send.
@@ -145,6 +152,34 @@ func HasLeases(ctx context.Context, q Querier, job Job, period Period) (there bo
 		return false, fmt.Errorf("look for leases: %w", err)
 	}
 	return there, nil
+}
+
+// Lease is the right of another process to send for a customer.
+type Lease struct {
+	Customer StripeCustomer
+	Left     time.Duration // from when it was asked, at most PermitLife
+}
+
+const sqlLeasesOfOthers = `
+WITH clock AS MATERIALIZED (SELECT billing.now() AS t)
+SELECT c.stripe_account, c.stripe_customer, max(c.lease_until - clock.t)
+FROM billing.charges c, clock
+WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending' AND c.lease_until > clock.t AND c.lease_owner <> $3
+GROUP BY 1, 2`
+
+// LeasesOfOthers reads for whom an earlier owner of the period may still send.
+// Once the run has its claim, there are no new ones: the claim of rows looks at
+// it. It reads all that is pending.
+func LeasesOfOthers(ctx context.Context, q Querier, run Run) ([]Lease, error) {
+	rows, _ := q.Query(ctx, sqlLeasesOfOthers, run.Job, run.Period, run.RunID)
+	leases, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Lease, err error) {
+		err = row.Scan(&l.Customer.Account, &l.Customer.ID, &l.Left)
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for leases of an earlier run: %w", err)
+	}
+	return leases, nil
 }
 
 const sqlQueue = `

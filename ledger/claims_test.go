@@ -336,8 +336,8 @@ func TestWhatMayBeClaimed(t *testing.T) {
 		t.Errorf("queue %+v, %v; want 6 sendable, 2 waiting, 1 expired, 1 exhausted", q, err)
 	}
 	// This process still waits for the answer of one of them.
-	underWay := ledger.BillingKey(testJob, testPeriod, "under-way")
-	permits := w.permits(run, ledger.ClaimLimits{Rows: 100, SendsPerRun: 6, Permit: time.Hour, UnderWay: []string{underWay}})
+	underWay := ledger.StripeCustomer{ID: "cus_under-way"}
+	permits := w.permits(run, ledger.ClaimLimits{Rows: 100, SendsPerRun: 6, Permit: time.Hour, UnderWay: []ledger.StripeCustomer{underWay}})
 	var got []string
 	for _, p := range permits {
 		got = append(got, p.AccountID)
@@ -354,7 +354,7 @@ func TestWhatMayBeClaimed(t *testing.T) {
 	if want := []string{"a", "late", "rested", "rests-for-another", "often-by-another"}; !slices.Equal(got, want) {
 		t.Errorf("claimed %q, want %q", got, want)
 	}
-	if got := w.permits(run, oneSend); len(got) != 1 || got[0].BillingKey != underWay {
+	if got := w.permits(run, oneSend); len(got) != 1 || got[0].StripeCustomer != underWay.ID {
 		t.Errorf("handed out next was %+v, want what was under way alone", got)
 	}
 }
