@@ -82,8 +82,12 @@ func (h Hold) giveUp(ctx context.Context, run ledger.Run, outcome ledger.Outcome
 		if err != nil {
 			return err
 		}
+		billed, err := h.billed(ctx, tx, s)
+		if err != nil {
+			return err
+		}
 		state := ledger.RunDone
-		if cause != nil || s.Count(ledger.ChargePending) > 0 || s.Unrecorded > 0 {
+		if cause != nil || !billed || s.Count(ledger.ChargePending) > 0 || s.Unrecorded > 0 {
 			state = ledger.RunFailed
 		}
 		if cause == nil {
@@ -92,4 +96,19 @@ func (h Hold) giveUp(ctx context.Context, run ledger.Run, outcome ledger.Outcome
 		outcome.ExitCode = h.ExitCode(cause)
 		return run.Finish(ctx, tx, state, outcome)
 	})
+}
+
+// billed reports that a run may have finished the period: there is something in
+// it, and somebody said that all its invoices are there. The ledger of a restored
+// backup may have neither.
+func (h Hold) billed(ctx context.Context, tx pgx.Tx, s ledger.Summary) (bool, error) {
+	needed, err := ledger.NeedsClose(ctx, tx)
+	if err != nil || !needed || len(s.Sums) == 0 {
+		return len(s.Sums) > 0, err
+	}
+	_, err = ledger.ReadClose(ctx, tx, h.Request.Job, h.Request.Period)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }

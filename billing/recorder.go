@@ -158,9 +158,18 @@ func evidence(p ledger.Permit, a gateway.Answer) ledger.Answer {
 		out.DeclineCode, out.AdviceCode = a.DeclineCode, a.AdviceCode
 		out.RefundedMinor, out.Disputed = a.AmountRefundedMinor, a.Disputed
 	case gateway.VerdictRefused:
-		out.State = ledger.ChargeRejected
+		if !isGoneAfterRenewal(p, a) {
+			out.State = ledger.ChargeRejected
+		}
 	}
 	return out
+}
+
+// isGoneAfterRenewal reports a customer that Stripe does not have any more, where a
+// look had found no payment: that look may have seen nothing for the same reason.
+// The charge stays pending; the next look holds it.
+func isGoneAfterRenewal(p ledger.Permit, a gateway.Answer) bool {
+	return p.Renewals > 0 && a.Code == "resource_missing"
 }
 
 // waitAfter is how long a charge rests after an answer that proves nothing.

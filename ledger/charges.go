@@ -37,6 +37,7 @@ type Permit struct {
 	Currency       string
 	Sends          int // of this try, this one included
 	RunSends       int // by this run, this one included
+	Renewals       int // of this try
 	// LifeMS is for how many milliseconds the permit is valid, counted from
 	// before the claim was asked for.
 	LifeMS float64
@@ -98,7 +99,7 @@ SET run_sends = CASE WHEN c.lease_owner = @run_id THEN c.run_sends + 1 ELSE 1 EN
 FROM picked p, clock
 WHERE c.billing_key = p.billing_key
 RETURNING c.account_id, c.billing_key, c.try, c.idempotency_key, c.body, c.body_sha256, c.stripe_account,
-    c.stripe_customer, c.amount_minor, c.currency, c.sends, c.run_sends,
+    c.stripe_customer, c.amount_minor, c.currency, c.sends, c.run_sends, c.renewals,
     (1000 * extract(epoch FROM least(@permit::interval, c.window_opened_at + @window::interval - clock.t)))::float8 AS life_ms,
     clock.t AS claimed_at`
 

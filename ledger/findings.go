@@ -80,7 +80,9 @@ SELECT 'processing_long', 'act', c.job, c.period, c.account_id, c.billing_key, c
     'an outcome within 7 days', 'processing since ' || to_char(c.settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
 FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
 WHERE c.job = $1 AND c.period = $2 AND c.state = 'processing' AND c.settled_at < clock.t - $3::interval
-ON CONFLICT ON CONSTRAINT findings_cause_key DO NOTHING`
+ON CONFLICT ON CONSTRAINT findings_cause_key DO UPDATE
+SET seen = excluded.seen, opened_at = billing.now(), resolved_at = NULL, resolved_by = '', resolution = '', why = ''
+WHERE findings.seen <> excluded.seen`
 
 const sqlResolveLongProcessing = `
 UPDATE billing.findings f
@@ -96,6 +98,27 @@ func NoteLongProcessing(ctx context.Context, tx pgx.Tx, job Job, period Period) 
 		return fmt.Errorf("report long processing: %w", err)
 	}
 	if _, err := tx.Exec(ctx, sqlResolveLongProcessing, job, period); err != nil {
+		return fmt.Errorf("resolve findings: %w", err)
+	}
+	return nil
+}
+
+const sqlResolveRecorded = `
+UPDATE billing.findings f
+SET resolved_at = billing.now(), resolved_by = 'billing', resolution = 'recorded', why = 'the charge is recorded, and ' || c.state
+FROM billing.charges c
+WHERE f.job = $1 AND f.period = $2 AND f.kind IN ('not_recorded', 'unknown_try') AND f.resolved_at IS NULL
+  AND c.job = f.job AND c.period = f.period AND c.account_id = f.account_id AND c.billing_key = f.billing_key
+  AND ((c.payment_intent = f.payment_intent AND c.state <> 'review')
+    OR (f.kind = 'not_recorded' AND EXISTS (
+        SELECT FROM billing.findings o
+        WHERE o.billing_key = f.billing_key AND o.payment_intent = f.payment_intent AND o.kind <> f.kind AND o.resolved_at IS NULL)))`
+
+// ResolveRecorded resolves what was reported as a payment without a charge, or of
+// a try that the ledger did not know, once the charge is in the ledger and settled
+// by it; the former also where another finding says what is wrong with the payment.
+func ResolveRecorded(ctx context.Context, tx pgx.Tx, job Job, period Period) error {
+	if _, err := tx.Exec(ctx, sqlResolveRecorded, job, period); err != nil {
 		return fmt.Errorf("resolve findings: %w", err)
 	}
 	return nil

@@ -79,7 +79,8 @@ const sqlOpenInState = `
 SELECT` + openColumns + `
 FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
 WHERE c.job = @job AND c.period = @period AND c.state = ANY (@states) AND c.stripe_account = @stripe_account
-  AND c.account_id > @after AND (@accounts::text[] IS NULL OR c.account_id = ANY (@accounts))
+  AND c.account_id > @after
+  AND (c.account_id = ANY (@accounts) OR @accounts::text[] IS NULL AND (c.state <> 'skipped' OR c.reason = ANY (@mendable)))
 ORDER BY c.account_id LIMIT @rows`
 
 // OpenQuery asks for a page of open charges of one Stripe account.
@@ -89,7 +90,8 @@ type OpenQuery struct {
 	StripeAccount string
 	// Pending asks for pending charges past their window, and with Inside also
 	// for those inside it that were sent. Unsettled asks for processing and
-	// action_required. Else States asks, within Accounts if there are any.
+	// action_required. Else States asks, within Accounts if there are any: without,
+	// only for those skipped ones whose reason can mend.
 	Pending, Inside, Unsettled bool
 	States                     []ChargeState
 	Accounts                   []string
@@ -117,7 +119,7 @@ func ReadOpen(ctx context.Context, q Querier, o OpenQuery) ([]OpenCharge, error)
 	}
 	rows, _ := q.Query(ctx, sql, pgx.NamedArgs{
 		"job": o.Job, "period": o.Period, "stripe_account": o.StripeAccount, "window": Window, "inside": o.Inside,
-		"states": states, "accounts": o.Accounts, "after": after, "sends": sends, "rows": o.Rows,
+		"states": states, "accounts": o.Accounts, "mendable": MendableReasons, "after": after, "sends": sends, "rows": o.Rows,
 	})
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[OpenCharge])
 	if err != nil {
@@ -126,10 +128,12 @@ func ReadOpen(ctx context.Context, q Querier, o OpenQuery) ([]OpenCharge, error)
 	return list, nil
 }
 
+// One key after the other: a page's keys are few, and a table without statistics
+// would be read whole for them.
 const sqlOpenByKeys = `
-SELECT` + openColumns + `
-FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
-WHERE c.billing_key = ANY (@keys)`
+SELECT found.*
+FROM (SELECT billing.now() AS t OFFSET 0) clock, unnest(@keys::text[]) k,
+    LATERAL (SELECT` + openColumns + ` FROM billing.charges c WHERE c.billing_key = k OFFSET 0) found`
 
 // ReadByKeys reads the charges that have one of the billing keys.
 func ReadByKeys(ctx context.Context, q Querier, keys []string) (map[string]OpenCharge, error) {
@@ -180,17 +184,19 @@ func CountOpen(ctx context.Context, q Querier, job Job, period Period) ([]OpenCo
 const sqlCountInState = `
 SELECT c.stripe_account, count(*) AS past, 0::bigint AS inside, 0::bigint AS unsettled
 FROM billing.charges c
-WHERE c.job = $1 AND c.period = $2 AND c.state = ANY ($3) AND ($4::text[] IS NULL OR c.account_id = ANY ($4))
+WHERE c.job = $1 AND c.period = $2 AND c.state = ANY ($3)
+  AND (c.account_id = ANY ($4) OR $4::text[] IS NULL AND (c.state <> 'skipped' OR c.reason = ANY ($5)))
 GROUP BY c.stripe_account ORDER BY c.stripe_account`
 
 // CountInState counts the charges in some states, of some accounts if any are
-// named, by Stripe account; the counts are in Past.
+// named (else without those skipped ones whose reason can't mend), by Stripe
+// account; the counts are in Past.
 func CountInState(ctx context.Context, q Querier, job Job, period Period, states []ChargeState, accounts []string) ([]OpenCount, error) {
 	names := make([]string, len(states))
 	for i, s := range states {
 		names[i] = string(s)
 	}
-	rows, _ := q.Query(ctx, sqlCountInState, job, period, names, accounts)
+	rows, _ := q.Query(ctx, sqlCountInState, job, period, names, accounts, MendableReasons)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[OpenCount])
 	if err != nil {
 		return nil, fmt.Errorf("count charges of %s: %w", period, err)
@@ -216,6 +222,26 @@ func OpenPeriods(ctx context.Context, q Querier, job Job) ([]Period, error) {
 	return list, nil
 }
 
+const sqlUnfinishedPeriods = `
+SELECT r.period FROM billing.job_runs r
+WHERE r.job = $1 AND (
+    EXISTS (SELECT FROM billing.charges c WHERE c.job = r.job AND c.period = r.period AND c.state = 'pending')
+    OR EXISTS (SELECT FROM billing.charges c WHERE c.job = r.job AND c.period = r.period
+        AND c.state IN ('processing', 'action_required', 'held', 'review', 'rejected'))
+    OR EXISTS (SELECT FROM billing.findings f WHERE f.job = r.job AND f.period = r.period AND f.severity = 'act' AND f.resolved_at IS NULL))
+ORDER BY r.period`
+
+// UnfinishedPeriods names the open periods, and those in which something needs a
+// person: a look at all of them ends as it did the time before.
+func UnfinishedPeriods(ctx context.Context, q Querier, job Job) ([]Period, error) {
+	rows, _ := q.Query(ctx, sqlUnfinishedPeriods, job)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[Period])
+	if err != nil {
+		return nil, fmt.Errorf("look for unfinished periods: %w", err)
+	}
+	return list, nil
+}
+
 const sqlHasUnsettled = `
 SELECT EXISTS (SELECT FROM billing.charges c WHERE c.job = $1 AND c.state IN ('processing', 'action_required'))`
 
@@ -226,4 +252,18 @@ func HasUnsettled(ctx context.Context, q Querier, job Job) (there bool, err erro
 		return false, fmt.Errorf("look for payments under way: %w", err)
 	}
 	return there, nil
+}
+
+const sqlIsRestored = `
+SELECT EXISTS (SELECT FROM billing.charges c
+    WHERE c.job = $1 AND c.period = $2 AND c.sends = 0 AND c.payment_intent IS NOT NULL AND c.try = 1)`
+
+// IsRestored reports a period with a payment for a charge that was never sent, as
+// far as the ledger knows: it was restored from a backup, and others that it says
+// were never sent may have been.
+func IsRestored(ctx context.Context, q Querier, job Job, period Period) (is bool, err error) {
+	if err := q.QueryRow(ctx, sqlIsRestored, job, period).Scan(&is); err != nil {
+		return false, fmt.Errorf("look for payments of unsent charges in %s: %w", period, err)
+	}
+	return is, nil
 }

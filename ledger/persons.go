@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,17 +109,29 @@ func (r Run) Requeue(ctx context.Context, tx pgx.Tx, q Requeue, person, why stri
 		"stripe_account": q.Billable.StripeAccount, "stripe_customer": q.Billable.StripeCustomer,
 		"looked_at": lookedAt, "request_life": RequestLife, "max_age": MaxLookAge, "run_id": r.RunID, "person": person, "why": why,
 	}
-	if next > q.Seen.Try {
-		if _, err := tx.Exec(ctx, sqlCloseTry, args); err != nil {
-			return false, fmt.Errorf("close try %d of account %s: %w", q.Seen.Try, q.Seen.AccountID, err)
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if next > q.Seen.Try {
+			if _, err := tx.Exec(ctx, sqlCloseTry, args); err != nil {
+				return fmt.Errorf("close try %d of account %s: %w", q.Seen.Try, q.Seen.AccountID, err)
+			}
 		}
+		tag, err := tx.Exec(ctx, sqlOpenTry, args)
+		if err != nil {
+			return fmt.Errorf("open try %d of account %s: %w", next, q.Seen.AccountID, err)
+		}
+		if tag.RowsAffected() == 0 {
+			return errNotAsSeen
+		}
+		return nil
+	})
+	if errors.Is(err, errNotAsSeen) {
+		return false, nil
 	}
-	tag, err := tx.Exec(ctx, sqlOpenTry, args)
-	if err != nil {
-		return false, fmt.Errorf("open try %d of account %s: %w", next, q.Seen.AccountID, err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return err == nil, err
 }
+
+// errNotAsSeen takes back that a try was closed, where the next one can't open.
+var errNotAsSeen = errors.New("the charge is not what it was")
 
 const sqlBillableRows = `
 SELECT` + billableColumns + `, coalesce(c.state = 'skipped', false) AS skipped, coalesce(c.reason, '') AS skipped_for

@@ -85,7 +85,7 @@ func SettleFound(ctx context.Context, pool *pgxpool.Pool, by Actor, list []Found
 	for _, f := range list {
 		one, err := settleFound(ctx, pool, by, []Found{f})
 		if errors.Is(err, ErrPaymentIntentTaken) {
-			err = openTaken(ctx, pool, f)
+			err = settleTaken(ctx, pool, by, f)
 		}
 		if err != nil {
 			return moved, err
@@ -126,7 +126,16 @@ func settleFound(ctx context.Context, pool *pgxpool.Pool, by Actor, list []Found
 	return moved, nil
 }
 
-func openTaken(ctx context.Context, pool *pgxpool.Pool, f Found) error {
+// settleTaken opens a finding, and puts the charge to review where it may go there:
+// it would be found by the same PaymentIntent for ever.
+func settleTaken(ctx context.Context, pool *pgxpool.Pool, by Actor, f Found) error {
+	if MayMove(f.From, ChargeReview) {
+		review := f
+		review.State, review.Reason, review.PaymentIntent = ChargeReview, "payment_intent_taken", ""
+		if _, err := settleFound(ctx, pool, by, []Found{review}); err != nil {
+			return err
+		}
+	}
 	return InTx(ctx, pool, func(tx pgx.Tx) error {
 		charges, err := readKeysWithPeriod(ctx, tx, f.BillingKey)
 		if err != nil {
@@ -188,8 +197,8 @@ moved AS (
         run_sends = 0, lease_owner = NULL, lease_until = NULL, next_send_at = NULL,
         settled_at = CASE WHEN a.to_state <> 'pending' THEN clock.t END, last_event = nextval('billing.charge_events_id_seq')
     FROM absent a, clock
-    WHERE c.billing_key = a.billing_key AND c.state || '' = a.from_state AND c.try = a.try AND c.sends = a.sends
-      AND c.window_opened_at = a.window_opened_at AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
+    WHERE c.billing_key = a.billing_key AND c.state || '' = a.from_state AND a.from_state IN ('pending', 'held')
+      AND c.try = a.try AND c.sends = a.sends AND c.window_opened_at = a.window_opened_at AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
       AND c.window_opened_at + @window::interval + @request_dead::interval <= @looked_at
       AND clock.t - @looked_at::timestamptz <= @max_age::interval
     RETURNING c.billing_key, c.last_event, c.job, c.period, c.account_id, c.try, a.from_state, c.state, c.reason, a.detail, clock.t),

@@ -27,8 +27,9 @@ type StateSum struct {
 type Summary struct {
 	Sums []StateSum
 	// Expired counts pending charges past their window: a look at Stripe settles
-	// them. Unanswered are those of them with a send whose answer is not known,
-	// UnansweredSince is when the first of them was sent last; AnsweredEnded is when
+	// them. Unanswered are those of them with a send whose answer is not known (in a
+	// restored ledger all of them), UnansweredSince is when
+	// the first of them was sent last, at the latest; AnsweredEnded is when
 	// the window of the first of the others ended.
 	Expired, Unanswered            int64
 	UnansweredSince, AnsweredEnded *time.Time
@@ -97,6 +98,7 @@ const sqlWindows = `
 SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends,
        count(*) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered,
        min(last_sent_at) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered_since,
+       count(*) FILTER (WHERE NOT inside AND open_sends = 0) AS answered,
        min(ends) FILTER (WHERE NOT inside AND open_sends = 0) AS answered_ended, billing.now()
 FROM (SELECT c.window_opened_at + $3::interval AS ends, c.open_sends, c.last_sent_at,
              c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + $3::interval AS inside
@@ -139,8 +141,7 @@ func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summar
 	if err != nil {
 		return s, fmt.Errorf("sum the charges of %s: %w", period, err)
 	}
-	if err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(
-		&s.Expired, &s.NextWindowEnds, &s.Unanswered, &s.UnansweredSince, &s.AnsweredEnded, &s.Now); err != nil {
+	if err := s.readWindows(ctx, q, job, period); err != nil {
 		return s, fmt.Errorf("look at the windows of %s: %w", period, err)
 	}
 	if err := s.compare(ctx, q, job, period, recorded); err != nil {
@@ -150,6 +151,29 @@ func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summar
 		return s, fmt.Errorf("count the findings of %s: %w", period, err)
 	}
 	return s, nil
+}
+
+// readWindows counts what is past its window, and since when it waits.
+func (s *Summary) readWindows(ctx context.Context, q Querier, job Job, period Period) error {
+	var answered int64
+	err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(
+		&s.Expired, &s.NextWindowEnds, &s.Unanswered, &s.UnansweredSince, &answered, &s.AnsweredEnded, &s.Now)
+	if err != nil || answered == 0 {
+		return err
+	}
+	restored, err := IsRestored(ctx, q, job, period)
+	if err == nil && restored {
+		s.Unanswered += answered
+		s.UnansweredSince, s.AnsweredEnded = earlier(s.UnansweredSince, s.AnsweredEnded), nil
+	}
+	return err
+}
+
+func earlier(a, b *time.Time) *time.Time {
+	if a == nil || b != nil && b.Before(*a) {
+		return b
+	}
+	return a
 }
 
 // readSums fills Sums: states with reasons from their rows, which are few, the

@@ -16,12 +16,13 @@ type Witness struct {
 }
 
 // A payment belongs into a list of what was created since the horizon if it was
-// sent after that and answered before the list began.
+// sent after that and answered before the list began. A charge of several tries may
+// have been paid by an earlier one, of another customer.
 const sqlWitnesses = `
 SELECT c.stripe_customer, c.payment_intent
 FROM billing.charges c
 WHERE c.job = @job AND c.period = ANY (@periods) AND c.account_id = ANY (@accounts) AND c.stripe_account = @stripe_account
-  AND c.payment_intent IS NOT NULL AND c.state <> 'review' AND c.last_sent_at >= @sent_from AND c.settled_at < @known_before
+  AND c.payment_intent IS NOT NULL AND c.state <> 'review' AND c.try = 1 AND c.last_sent_at >= @sent_from AND c.settled_at < @known_before
 UNION ALL
 SELECT t.stripe_customer, t.payment_intent
 FROM billing.charge_tries t
@@ -46,7 +47,7 @@ func Witnesses(ctx context.Context, q Querier, job Job, period Period, stripeAcc
 const sqlSpanWitnesses = `
 SELECT c.stripe_customer, c.payment_intent
 FROM billing.charges c
-WHERE c.job = $1 AND c.period = $2 AND c.state = 'succeeded' AND c.stripe_account = $3
+WHERE c.job = $1 AND c.period = $2 AND c.state = 'succeeded' AND c.try = 1 AND c.stripe_account = $3
   AND c.last_sent_at >= $4 AND c.settled_at < $5
 LIMIT 100`
 

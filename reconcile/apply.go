@@ -69,7 +69,11 @@ func (r *Reconciler) writeFound(ctx context.Context, w Work, verdicts []verdict)
 		return err
 	}
 	for i := range verdicts {
-		if v := &verdicts[i]; v.found != nil && !moved[v.charge.BillingKey] {
+		v := &verdicts[i]
+		if v.found != nil && v.charge.State == ledger.ChargePending && v.charge.OpenSends == 0 {
+			r.restored.Store(true)
+		}
+		if v.found != nil && !moved[v.charge.BillingKey] {
 			v.outcome, v.found, v.done = OutcomeMovedOn, nil, "nothing: it was settled meanwhile"
 		}
 	}
@@ -206,7 +210,9 @@ func (r *Reconciler) recordMissing(ctx context.Context, w Work, accounts []strin
 		if err := w.Run.Lock(ctx, tx); err != nil {
 			return err
 		}
-		recorded, err = r.opts.Record(ctx, tx, *w.Run, accounts, lookedAt.Add(-ledger.RequestLife))
+		// Their payments were seen, so that no window opens: it is over already, and
+		// if this look ends early the next one settles them.
+		recorded, err = r.opts.Record(ctx, tx, *w.Run, accounts, lookedAt.Add(-ledger.Window-ledger.RequestDead))
 		return err
 	})
 	if err != nil {
@@ -237,12 +243,13 @@ func (r *Reconciler) line(w Work, v *verdict) Line {
 		Outcome: v.outcome, Period: w.Period, AccountID: v.charge.AccountID, BillingKey: v.charge.BillingKey, Amount: v.charge.Amount,
 		Currency: v.charge.Currency, PaymentIntent: v.paymentIntent, Found: v.seen, Done: v.done,
 	}
-	l.Next = next(w.Period, v)
+	l.Next = next(w, v)
 	return l
 }
 
 // next is what to type about one charge.
-func next(period ledger.Period, v *verdict) string {
+func next(w Work, v *verdict) string {
+	period := w.Period
 	of := fmt.Sprintf(" --period %s --account %s", period, shellWord(v.charge.AccountID))
 	switch v.outcome {
 	case OutcomeHeld:
@@ -256,13 +263,24 @@ func next(period ledger.Period, v *verdict) string {
 	case OutcomeRenewed, OutcomeRequeued:
 		return "billing run --period " + string(period)
 	case OutcomeBusy, OutcomeUnreadable:
-		return "billing reconcile --period " + string(period)
+		return again(w.Act, of, "billing reconcile --period "+string(period))
 	case OutcomeWaiting:
 		if v.until != nil {
-			return "billing run --period " + string(period) + " after " + v.until.UTC().Format("2006-01-02 15:04 UTC")
+			return again(w.Act, of, "billing run --period "+string(period)) + " after " + v.until.UTC().Format("2006-01-02 15:04 UTC")
 		}
 	}
 	return ""
+}
+
+// again is the order that was given, or what to type if it was none.
+func again(act Act, of, otherwise string) string {
+	switch act {
+	case ActRelease:
+		return "billing release" + of + " --why W"
+	case ActRequeue:
+		return "billing requeue" + of + " --why W"
+	}
+	return otherwise
 }
 
 // shellWord quotes what a shell would take apart.

@@ -26,15 +26,31 @@ func (s *spanLook) finish(ctx context.Context, why error) error {
 				list = append(list, c)
 			}
 		}
-		if err := s.conclude(ctx, list, nil); err != nil {
+		if err := s.conclude(ctx, list, why); err != nil {
 			return err
 		}
+	}
+	if err := s.mustBeFresh(ctx); err != nil {
+		return err
 	}
 	if s.only != nil {
 		rest := slices.Collect(maps.Values(s.only))
 		return s.concludeRest(ctx, rest, why)
 	}
 	return s.r.eachGroup(ctx, s.w, s.stripeAccount, func(group []ledger.OpenCharge) error { return s.concludeRest(ctx, group, why) })
+}
+
+// mustBeFresh returns errTooOld if what follows from silence could not be written
+// in time any more, and can be asked again charge by charge.
+func (s *spanLook) mustBeFresh(ctx context.Context) error {
+	if s.only != nil || s.r.opts.DryRun {
+		return nil
+	}
+	now, err := ledger.Now(ctx, s.r.pool)
+	if err == nil && now.Sub(s.lookedAt) > ledger.MaxLookAge-timeToWrite {
+		err = errTooOld
+	}
+	return err
 }
 
 // concludeRest decides charges that no page showed.
@@ -69,6 +85,9 @@ func (s *spanLook) conclude(ctx context.Context, list []ledger.OpenCharge, why e
 
 func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, why error) (verdict, error) {
 	switch {
+	case why != nil && len(e.intents) > 0 && !slices.ContainsFunc(e.intents, isLive):
+		// The list is not complete: what it leaves out may have been paid.
+		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil
 	case len(e.intents) > 0:
 	case c.State == ledger.ChargeProcessing || c.State == ledger.ChargeActionRequired:
 		// Older than the span, or its metadata was edited: its id is known.
@@ -85,17 +104,20 @@ func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, 
 	case why != nil:
 		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil
 	}
-	return s.r.judge.decide(c, e), nil
+	return s.r.judgeNow().decide(c, e), nil
 }
 
 // record brings payments into the ledger that it has no charge for: where
 // something is billable, its charge is recorded now, by the look that shows the
-// payment; where nothing is, a person must look.
+// payment, or decided again if it was skipped; where nothing is, a person must look.
 func (s *spanLook) record(ctx context.Context, ours []gateway.PaymentIntent, charges map[string]ledger.OpenCharge) error {
 	missing := map[string]gateway.PaymentIntent{}
 	var accounts []string
 	for _, pi := range ours {
-		if _, known := charges[pi.BillingKey]; known || missing[pi.BillingKey].ID != "" {
+		// A charge that was skipped was never a request: the ledger is older than its
+		// cause's mending.
+		c, known := charges[pi.BillingKey]
+		if known && (c.State != ledger.ChargeSkipped || c.WindowOpenedAt != nil) || missing[pi.BillingKey].ID != "" {
 			continue
 		}
 		missing[pi.BillingKey] = pi

@@ -54,7 +54,10 @@ func (r *Reconciler) scattered(ctx context.Context, w Work, stripeAccount string
 	if err := groups.Wait(); err != nil {
 		return nil, err
 	}
-	return later, readErr
+	if readErr != nil {
+		return nil, readErr
+	}
+	return later, r.applyPutOff(ctx, w)
 }
 
 // lookup is one group of charges being looked up.
@@ -70,6 +73,7 @@ type lookup struct {
 
 	mu       sync.Mutex
 	verdicts []verdict
+	hits     map[int][]string // PaymentIntents that search showed for a charge and that did not settle it
 	gone     []ledger.OpenCharge
 	failed   int
 }
@@ -89,7 +93,7 @@ func (g *lookup) do(ctx context.Context) (err error) {
 	if err := g.listAll(ctx, open); err != nil {
 		return err
 	}
-	verdicts := slices.DeleteFunc(g.verdicts, func(v verdict) bool { return v.outcome == "" })
+	verdicts := slices.DeleteFunc(g.verdicts, func(v verdict) bool { return v.outcome == "" || g.r.putOff(g.lookedAt, v) })
 	return g.r.apply(ctx, g.w, g.lookedAt, verdicts)
 }
 
@@ -128,7 +132,7 @@ func witnessesFrom(horizon time.Time) time.Time { return horizon.Add(ledger.Wind
 func (g *lookup) search(ctx context.Context) (open []int, err error) {
 	var keys []int
 	for i, c := range g.charges {
-		if c.PaymentIntent == "" && c.WindowOpenedAt != nil && !g.r.opts.NoSearch && !g.w.Rebuild {
+		if c.PaymentIntent == "" && c.WindowOpenedAt != nil && !g.r.noSearch.Load() && !g.w.Rebuild {
 			keys = append(keys, i)
 		} else {
 			open = append(open, i)
@@ -156,10 +160,11 @@ func (g *lookup) searchTen(ctx context.Context, ten []int) (left []int, err erro
 	hits, err := g.r.finder.Search(ctx, g.stripeAccount, keys)
 	g.r.calls.searches.Add(1)
 	g.r.alive()
-	if isFatal(err) || ctx.Err() != nil {
+	if isFatal(err) && !isForbidden(err) || ctx.Err() != nil {
 		return ten, err
 	}
 	if err != nil {
+		g.r.noSearch.Store(true) // for the rest of this look
 		g.r.opts.Log.Debug("search failed; listing instead", "error", err)
 		return ten, nil
 	}
@@ -173,8 +178,21 @@ func (g *lookup) searchTen(ctx context.Context, ten []int) (left []int, err erro
 			}
 		}
 		left = append(left, i)
+		g.hit(i, mine)
 	}
 	return left, nil
+}
+
+// hit notes what search showed: it exists, whether or not a list shows it too.
+func (g *lookup) hit(i int, list []gateway.PaymentIntent) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hits == nil {
+		g.hits = map[int][]string{}
+	}
+	for _, pi := range list {
+		g.hits[i] = append(g.hits[i], pi.ID)
+	}
 }
 
 func (g *lookup) set(i int, v verdict) {
@@ -253,77 +271,96 @@ func (g *lookup) refresh(ctx context.Context, i int) error {
 
 // list decides charges of the same customers by complete lists of these.
 func (g *lookup) list(ctx context.Context, same []int) error {
-	customers := g.customersOf(&g.charges[same[0]])
+	verdicts, err := g.judgeByList(ctx, same)
+	if isGone(err) {
+		g.isGone(same)
+		return nil
+	}
+	if err != nil {
+		return g.unreadable(ctx, same, err)
+	}
+	for n, i := range same {
+		g.set(i, verdicts[n])
+	}
+	return nil
+}
+
+func (g *lookup) judgeByList(ctx context.Context, same []int) (verdicts []verdict, err error) {
 	seen := listed{keys: map[string]bool{}, byKey: map[string][]gateway.PaymentIntent{}}
 	for _, i := range same {
 		seen.keys[g.charges[i].BillingKey] = true
 	}
-	for _, customer := range customers {
-		err := g.r.listCustomer(ctx, g.w, g.stripeAccount, customer, &seen)
-		if err == nil {
-			err = seen.mustShow(g.witnesses[customer])
+	var silent []string // customers of whom nothing at all was shown
+	for _, customer := range g.customersOf(&g.charges[same[0]]) {
+		before := seen.count
+		if err := g.r.listCustomer(ctx, g.w, g.stripeAccount, customer, &seen); err != nil {
+			return nil, err
 		}
-		if err == nil {
-			err = g.mustExist(ctx, same, customer, &seen)
+		if err := seen.mustShow(g.witnesses[customer]); err != nil {
+			return nil, g.orGone(ctx, err, customer, seen.count == before)
 		}
-		if isGone(err) {
-			g.isGone(same)
-			return nil
-		}
-		if err != nil {
-			return g.unreadable(ctx, same, err)
+		if seen.count == before {
+			silent = append(silent, customer)
 		}
 	}
 	for _, i := range same {
+		if err := g.addHits(ctx, i, &seen); err != nil {
+			return nil, err
+		}
 		c := g.charges[i]
 		v := g.r.judge.decide(c, evidence{
 			intents: seen.byKey[c.BillingKey], lookedAt: g.lookedAt, tries: g.tries[c.AccountID], unexplained: seen.unexplained(&c),
 		})
-		g.set(i, v.withRequeue(g.requeues))
+		verdicts = append(verdicts, v.withRequeue(g.requeues))
+	}
+	return verdicts, g.mustExist(ctx, silent, verdicts)
+}
+
+// addHits reads again by its id what search showed and the lists did not: one of
+// another customer, or older than the horizon, is a reason not to charge.
+func (g *lookup) addHits(ctx context.Context, i int, seen *listed) error {
+	for _, id := range g.hits[i] {
+		if seen.ids[id] {
+			continue
+		}
+		pi, _, err := g.r.finder.GetWithCharge(ctx, g.stripeAccount, id)
+		g.r.calls.gets.Add(1)
+		g.r.alive()
+		if err != nil {
+			return err
+		}
+		seen.add(pi)
 	}
 	return nil
 }
 
-// mustExist asks whether a customer whose list was empty is still there, where
-// something hangs on it: nothing but the list's silence speaks for absence.
-func (g *lookup) mustExist(ctx context.Context, same []int, customer string, seen *listed) error {
-	if seen.count > 0 || len(g.witnesses[customer]) > 0 {
+// orGone tells a list that hides payments from a deleted customer's, often empty.
+func (g *lookup) orGone(ctx context.Context, err error, customer string, silent bool) error {
+	if silent {
+		g.r.calls.gets.Add(1)
+		if gone := g.r.customerExists(ctx, g.stripeAccount, customer); isGone(gone) {
+			return gone
+		}
+	}
+	return err
+}
+
+// mustExist asks whether customers whose lists were empty are still there, where a
+// person's order was going to be carried out on nothing but this silence. A look of
+// the program's own need not ask: what it renews is sent to the same customer, and
+// the refusal of one that is gone is not believed then.
+func (g *lookup) mustExist(ctx context.Context, silent []string, verdicts []verdict) error {
+	ordered := func(v verdict) bool {
+		return v.charge.OpenSends > 0 && (v.requeue || v.absent != nil && g.w.Act == ActRelease)
+	}
+	if !slices.ContainsFunc(verdicts, ordered) {
 		return nil
 	}
-	for _, i := range same {
-		if c := &g.charges[i]; c.OpenSends > 0 && c.WindowDead(g.lookedAt) {
-			g.r.calls.gets.Add(1)
-			return g.r.customerExists(ctx, g.stripeAccount, customer)
+	for _, customer := range silent {
+		g.r.calls.gets.Add(1)
+		if err := g.r.customerExists(ctx, g.stripeAccount, customer); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// unreadable leaves charges as they are because Stripe could not be asked about
-// them; it returns the error if it is not theirs alone.
-func (g *lookup) unreadable(ctx context.Context, list []int, err error) error {
-	if isFatal(err) || ctx.Err() != nil {
-		return err
-	}
-	for _, i := range list {
-		g.set(i, verdict{charge: g.charges[i], outcome: OutcomeUnreadable, seen: err.Error(), done: "nothing"})
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.failed += len(list); g.failed >= maxUnreadable {
-		return errors.Join(errDown, err)
-	}
-	return nil
-}
-
-// isFatal reports trouble that is not one charge's.
-func isFatal(err error) bool {
-	var e *gateway.Error
-	if errors.Is(err, errNotShown) || errors.Is(err, errNotAllowed) || errors.Is(err, errGone) {
-		return false
-	}
-	if !errors.As(err, &e) {
-		return err != nil
-	}
-	return e.Kind == gateway.KindAuth || e.Kind == gateway.KindPermission || e.Kind == gateway.KindWrongMode
 }

@@ -48,7 +48,9 @@ type judge struct {
 	act         Act
 	policy      Policy
 	absentAfter time.Duration
-	rebuild     bool
+	// restored says that the ledger forgot sends: what was not, or not in vain, as
+	// far as it knows, may have been sent until its window ended.
+	restored bool
 }
 
 // sorted are the PaymentIntents of one billing key, by what they can prove.
@@ -146,7 +148,7 @@ func (j judge) differs(c *ledger.OpenCharge, pi gateway.PaymentIntent, tries []l
 	}
 	if c.WindowOpenedAt == nil {
 		// It was never a request: the ledger knows only what was invoiced.
-		want.Amount, want.Customer = pi.Amount, pi.Customer
+		want.Amount, want.Customer = invoiced(c, pi.Amount), pi.Customer
 	}
 	for _, t := range tries {
 		if t.Try == pi.Try && pi.Try < c.Try {
@@ -237,6 +239,9 @@ func (j judge) review(v verdict, pi gateway.PaymentIntent, reason, text string) 
 	v.seen, v.paymentIntent = pi.Status+"; "+text, pi.ID
 	if !ledger.MayMove(v.charge.State, ledger.ChargeReview) {
 		v.done = "as before; see the finding"
+		if j.act != ActSettle {
+			v.outcome = OutcomeRefused
+		}
 		return v
 	}
 	v = j.settle(v, pi, ledger.ChargeReview, reason, false)
@@ -279,12 +284,13 @@ func (j judge) missing(v verdict, e evidence) verdict {
 	c := &v.charge
 	v.seen = "nothing"
 	switch {
-	case c.State == ledger.ChargeProcessing || c.State == ledger.ChargeActionRequired:
-		v.seen, v.done = "not in the list", "as before"
+	case c.State != ledger.ChargePending && c.State != ledger.ChargeHeld:
+		// Its outcome is known, and silence is no evidence against it.
+		v.done = "as before"
 		return v
 	case !c.WindowDead(e.lookedAt):
 		v.outcome, v.done = OutcomeInWindow, "nothing: a run may still send it"
-		if c.WindowOpenedAt != nil {
+		if c.WindowOpenedAt != nil && !c.Leased {
 			until := c.WindowOpenedAt.Add(ledger.Window + ledger.RequestDead)
 			v.until = &until
 		}
@@ -310,13 +316,26 @@ func (j judge) missing(v verdict, e evidence) verdict {
 	case j.policy != PolicyCharge:
 		return j.hold(v, "absent", e)
 	}
-	if c.OpenSends > 0 && c.LastSentAt != nil {
-		if until := c.LastSentAt.Add(j.absentAfter); until.After(e.lookedAt) {
+	if sent := j.lastOpenSend(c); sent != nil {
+		if until := sent.Add(j.absentAfter); until.After(e.lookedAt) {
 			v.outcome, v.until, v.done = OutcomeWaiting, &until, "nothing before "+until.UTC().Format("2006-01-02 15:04 UTC")
 			return v
 		}
 	}
 	return j.renew(v, "absent")
+}
+
+// lastOpenSend is when a send without an answer was made at the latest, nil if there
+// is none.
+func (j judge) lastOpenSend(c *ledger.OpenCharge) *time.Time {
+	switch {
+	case c.OpenSends > 0:
+		return c.LastSentAt
+	case j.restored:
+		ended := c.WindowOpenedAt.Add(ledger.Window)
+		return &ended
+	}
+	return nil
 }
 
 func (j judge) renew(v verdict, reason string) verdict {
@@ -325,8 +344,11 @@ func (j judge) renew(v verdict, reason string) verdict {
 
 // hold leaves the decision to a person.
 func (j judge) hold(v verdict, reason string, e evidence) verdict {
-	if !ledger.MayMove(v.charge.State, ledger.ChargeHeld) {
+	if v.charge.State != ledger.ChargePending {
 		v.done = "as before: " + reason
+		if j.act == ActRelease {
+			v.outcome = OutcomeRefused
+		}
 		return v
 	}
 	if !v.charge.WindowDead(e.lookedAt) {
@@ -341,45 +363,6 @@ func (j judge) absent(v verdict, to ledger.ChargeState, outcome Outcome, reason,
 	v.absent = &ledger.Absent{
 		BillingKey: v.charge.BillingKey, From: v.charge.State, Try: v.charge.Try, Sends: v.charge.Sends,
 		WindowOpenedAt: *v.charge.WindowOpenedAt, To: to, Reason: reason, Detail: "Stripe has no payment: " + done,
-	}
-	return v
-}
-
-// mayRequeue opens a new try only if nothing of the earlier ones can still take
-// money.
-func (j judge) mayRequeue(v verdict, s sorted, e evidence) verdict {
-	c := &v.charge
-	v.seen = "nothing"
-	switch {
-	case len(s.open) > 0:
-		v.outcome, v.paymentIntent = OutcomeRefused, s.open[0].ID
-		v.seen, v.done = s.open[0].Status, "nothing: the customer could still pay this one"
-	case e.unexplained != "":
-		v.outcome, v.paymentIntent = OutcomeRefused, e.unexplained
-		v.seen, v.done = "a payment of the same amount without our key", "nothing: is it the payment of this charge?"
-	case c.WindowOpenedAt != nil && (!c.SendsDead(e.lookedAt) || c.OpenSends > 0 && !c.WindowDead(e.lookedAt)):
-		v.outcome, v.done = OutcomeWaiting, "nothing: a request may still be on its way"
-		until := e.lookedAt.Add(ledger.RequestDead)
-		v.until = &until
-	default:
-		v.outcome, v.requeue, v.done = OutcomeRequeued, true, fmt.Sprintf("try %d: the next run sends it", c.NextTry())
-	}
-	return v
-}
-
-// withRequeue adds what a new try asks for, if there is something to ask for.
-func (v verdict) withRequeue(anew map[string]ledger.Requeue) verdict {
-	if !v.requeue {
-		return v
-	}
-	q, there := anew[v.charge.AccountID]
-	switch {
-	case !there:
-		v.outcome, v.requeue, v.done = OutcomeRefused, false, "nothing: it has no invoice any more"
-	case q.Decision.State != ledger.ChargePending:
-		v.outcome, v.requeue, v.done = OutcomeRefused, false, "nothing: it would be skipped again: "+q.Decision.Reason
-	default:
-		v.anew = q
 	}
 	return v
 }

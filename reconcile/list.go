@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/chargeonce/billing/billing/gateway"
 	"github.com/chargeonce/billing/ledger"
@@ -59,6 +60,12 @@ func (l *listed) unexplained(c *ledger.OpenCharge) string {
 	return ""
 }
 
+// isKeyless reports a live payment whose key says nothing: it has none, or somebody
+// wrote something else there.
+func isKeyless(pi gateway.PaymentIntent) bool {
+	return strings.Count(pi.BillingKey, "/") < 2 && isLive(pi)
+}
+
 func (l *listed) add(pi gateway.PaymentIntent) {
 	l.count++
 	if l.ids == nil {
@@ -68,7 +75,7 @@ func (l *listed) add(pi gateway.PaymentIntent) {
 	switch {
 	case l.keys[pi.BillingKey]:
 		l.byKey[pi.BillingKey] = append(l.byKey[pi.BillingKey], pi)
-	case pi.BillingKey == "" && isLive(pi):
+	case isKeyless(pi):
 		l.keyless = append(l.keyless, pi)
 	}
 }
@@ -78,9 +85,12 @@ func (l *listed) add(pi gateway.PaymentIntent) {
 func (r *Reconciler) listCustomer(ctx context.Context, w Work, stripeAccount, customer string, into *listed) error {
 	return r.finder.List(ctx, gateway.ListQuery{
 		StripeAccount: stripeAccount, Customer: customer, CreatedFrom: w.Horizon,
-		EachPage: func(page []gateway.PaymentIntent, _ gateway.Meta) error {
+		EachPage: func(page []gateway.PaymentIntent, meta gateway.Meta) error {
 			r.calls.pages.Add(1)
 			r.alive()
+			if err := r.opts.CheckClock(ctx, meta.Date); err != nil {
+				return err
+			}
 			for _, pi := range page {
 				into.add(pi)
 			}
@@ -101,4 +111,48 @@ func (r *Reconciler) customerExists(ctx context.Context, stripeAccount, customer
 		return errGone
 	}
 	return err
+}
+
+// unreadable leaves charges as they are because Stripe could not be asked about
+// them; it returns the error if it is not theirs alone.
+func (g *lookup) unreadable(ctx context.Context, list []int, err error) error {
+	if isFatal(err) || ctx.Err() != nil {
+		return err
+	}
+	for _, i := range list {
+		g.set(i, verdict{charge: g.charges[i], outcome: OutcomeUnreadable, seen: err.Error(), done: "nothing"})
+	}
+	if isOfOne(err) {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed += len(list); g.failed >= maxUnreadable {
+		return errors.Join(errDown, err)
+	}
+	return nil
+}
+
+// isOfOne reports what Stripe answered well and what only means nothing for the
+// charges that it was asked about.
+func isOfOne(err error) bool {
+	return errors.Is(err, errNotShown) || errors.Is(err, errNotAllowed) || errors.Is(err, errGone)
+}
+
+// isForbidden reports that the key may not do this one thing.
+func isForbidden(err error) bool {
+	var e *gateway.Error
+	return errors.As(err, &e) && e.Kind == gateway.KindPermission
+}
+
+// isFatal reports trouble that is not one charge's.
+func isFatal(err error) bool {
+	var e *gateway.Error
+	if isOfOne(err) {
+		return false
+	}
+	if !errors.As(err, &e) {
+		return err != nil
+	}
+	return e.Kind == gateway.KindAuth || e.Kind == gateway.KindPermission || e.Kind == gateway.KindWrongMode
 }

@@ -37,14 +37,18 @@ func (w way) unbounded() way {
 	return w
 }
 
-// choose compares calls. One by one, a search finds ten charges at once, and half
-// of what is unknown is expected not to be found by it.
+// choose compares calls. One by one, a search finds ten charges at once, and what
+// it does not find costs a list each. How much that will be nobody knows, so
+// everything is read only where that costs at most twice the searches alone: then
+// it is never much dearer, and often far cheaper.
 func (c workload) choose(search bool) way {
 	w := way{oneByOne: c.lookups + c.refreshes, all: c.sent/100 + 1}
-	if search {
-		w.oneByOne = (c.lookups+gateway.MaxSearchKeys-1)/gateway.MaxSearchKeys + (c.lookups+1)/2 + c.refreshes
-	}
 	w.span = w.all < w.oneByOne
+	if search {
+		searches := (c.lookups + gateway.MaxSearchKeys - 1) / gateway.MaxSearchKeys
+		w.oneByOne = searches + (c.lookups+1)/2 + c.refreshes
+		w.span = w.all <= 2*searches+c.refreshes
+	}
 	w.budget = 2*w.all + slack
 	return w
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,6 +64,9 @@ type Options struct {
 	Decide func(ctx context.Context, q ledger.Querier, period ledger.Period, list []ledger.OpenCharge) ([]ledger.Requeue, error)
 	// Record records the billable rows of some accounts, for Rebuild.
 	Record func(ctx context.Context, tx pgx.Tx, run ledger.Run, accounts []string, windowOpensAt time.Time) (int64, error)
+	// CheckClock compares Postgres's clock with the Date of an answer; an error ends
+	// the look, because no window can be trusted.
+	CheckClock func(ctx context.Context, stripe time.Time) error
 	// Alive is told that work gets on, Progress how far, Each what became of each
 	// charge; Each is called by one goroutine at a time.
 	Alive    func()
@@ -104,11 +108,21 @@ type Reconciler struct {
 	mu     sync.Mutex // guards report and what Each writes
 	report Report
 	calls  calls
+	// restored is set once a payment is found for a charge that was never sent, or
+	// only in vain, as far as the ledger knows.
+	restored atomic.Bool
+	// noSearch is set where Stripe has no search, and once one failed.
+	noSearch atomic.Bool
+	// absent are never-sent charges that wait for the end of the look.
+	absent []putOff
 	total  int64
 }
 
 // New wires a Reconciler.
 func New(pool *pgxpool.Pool, finder *gateway.Finder, opts Options) *Reconciler {
+	if opts.CheckClock == nil {
+		opts.CheckClock = func(context.Context, time.Time) error { return nil }
+	}
 	if opts.Alive == nil {
 		opts.Alive = func() {}
 	}
@@ -130,16 +144,20 @@ func New(pool *pgxpool.Pool, finder *gateway.Finder, opts Options) *Reconciler {
 // Look does one piece of work. It may be repeated at any time. The report is
 // filled also when an error ends it; errors of single charges are in the report.
 func (r *Reconciler) Look(ctx context.Context, w Work) (Report, error) {
-	r.report, r.total = Report{}, 0
+	r.report, r.total, r.absent = Report{}, 0, nil
 	r.calls.reset()
+	r.noSearch.Store(r.opts.NoSearch)
 	r.judge = judge{
 		job: r.opts.Job, period: w.Period, livemode: r.opts.Livemode, act: w.Act, policy: r.opts.OnAbsent,
-		absentAfter: r.opts.AbsentAfter, rebuild: w.Rebuild,
+		absentAfter: r.opts.AbsentAfter,
 	}
 	err := r.look(ctx, w)
 	if err == nil && !r.opts.DryRun && w.Act == ActSettle {
 		err = ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-			return ledger.NoteLongProcessing(ctx, tx, r.opts.Job, w.Period)
+			if err := ledger.NoteLongProcessing(ctx, tx, r.opts.Job, w.Period); err != nil {
+				return err
+			}
+			return ledger.ResolveRecorded(ctx, tx, r.opts.Job, w.Period)
 		})
 	}
 	r.report.Calls = r.calls.count()
@@ -154,13 +172,43 @@ func (r *Reconciler) look(ctx context.Context, w Work) error {
 	for _, c := range counts {
 		r.report.Looked += c.lookups + c.refreshes
 	}
-	r.total = r.report.Looked
+	if r.total = r.report.Looked; r.total > 0 {
+		restored, err := ledger.IsRestored(ctx, r.pool, r.opts.Job, w.Period)
+		if err != nil {
+			return err
+		}
+		r.restored.Store(restored)
+	}
 	for _, c := range counts {
-		if err := r.lookAt(ctx, w, c); err != nil {
+		err := r.lookAt(ctx, w, c)
+		if c.stripeAccount != "" && !w.Rebuild && isRefused(err) {
+			err = r.leave(ctx, w, c.stripeAccount, err)
+		}
+		if err != nil {
 			return fmt.Errorf("look for payments of %s at Stripe: %w", w.Period, err)
 		}
 	}
 	return nil
+}
+
+// isRefused reports that Stripe does not let the key at what was asked for; at a
+// connected account that is the account's matter.
+func isRefused(err error) bool {
+	var e *gateway.Error
+	return errors.As(err, &e) && e.Kind == gateway.KindPermission
+}
+
+// leave reports the charges of a connected account that can't be read: one that
+// was closed must not keep all others from being charged.
+func (r *Reconciler) leave(ctx context.Context, w Work, stripeAccount string, why error) error {
+	r.opts.Log.Warn("a connected account can't be read; its charges stay as they are", "stripe_account", stripeAccount, "error", why)
+	return r.eachGroup(ctx, w, stripeAccount, func(group []ledger.OpenCharge) error {
+		verdicts := make([]verdict, len(group))
+		for i, c := range group {
+			verdicts[i] = verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}
+		}
+		return r.apply(ctx, w, time.Time{}, verdicts)
+	})
 }
 
 // lookAt looks at the charges of one Stripe account, in the way that costs fewer
@@ -176,10 +224,10 @@ func (r *Reconciler) lookAt(ctx context.Context, w Work, c workload) error {
 	}
 	if way.span {
 		err := r.span(ctx, w, c.stripeAccount, way, nil)
-		if !errors.Is(err, errTooMany) {
+		if !errors.Is(err, errTooMany) && !errors.Is(err, errTooOld) {
 			return err
 		}
-		r.opts.Log.Debug("Stripe has far more payments than this ledger's; looking one by one", "pages_read", way.budget)
+		r.opts.Log.Debug("Stripe has far more payments than this ledger's; looking one by one", "because", err, "pages_at_most", way.budget)
 	}
 	later, err := r.scattered(ctx, w, c.stripeAccount)
 	if err != nil || len(later) == 0 {
@@ -281,12 +329,8 @@ func (w Work) states() []ledger.ChargeState {
 // they are being settled.
 func (r *Reconciler) eachGroup(ctx context.Context, w Work, stripeAccount string, do func([]ledger.OpenCharge) error) error {
 	base := ledger.OpenQuery{Job: r.opts.Job, Period: w.Period, StripeAccount: stripeAccount, Rows: groupSize, Accounts: w.Accounts}
+	// Pending ones come last: what they are moved to would be read once more.
 	var queries []ledger.OpenQuery
-	if w.Pending {
-		q := base
-		q.Pending, q.Inside = true, w.Inside
-		queries = append(queries, q)
-	}
 	if w.Unsettled {
 		q := base
 		q.Unsettled = true
@@ -295,6 +339,11 @@ func (r *Reconciler) eachGroup(ctx context.Context, w Work, stripeAccount string
 	if states := w.states(); len(states) > 0 {
 		q := base
 		q.States = states
+		queries = append(queries, q)
+	}
+	if w.Pending {
+		q := base
+		q.Pending, q.Inside = true, w.Inside
 		queries = append(queries, q)
 	}
 	for _, q := range queries {

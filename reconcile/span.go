@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,14 +17,23 @@ import (
 )
 
 const (
-	// spanParts of a span are read at the same time, where it is long.
-	spanParts = 6
+	// spanParts of a span are read at the same time, where it is long. Each may
+	// cost a page that is not full, and a span ten more calls than its pages.
+	spanParts = 9
 	// pagesPerPart is how long a part must be to be worth one of its own.
 	pagesPerPart = 20
+	// pagesInHand are compared with the ledger while the next ones are read.
+	pagesInHand = 8
+	// timeToWrite is kept of ledger.MaxLookAge for writing what was concluded.
+	timeToWrite = 5 * time.Minute
 )
 
 // errTooMany says that a span holds far more than was expected.
 var errTooMany = errors.New("more payments than expected")
+
+// errTooOld says that a span took so long to read that nothing can be concluded
+// any more from what it did not show.
+var errTooOld = errors.New("the reading took too long")
 
 // spanLook is one complete reading of everybody's payments since the horizon.
 // What was paid is settled page by page, whatever else the list holds: being paid
@@ -98,45 +108,59 @@ func (s *spanLook) begin(ctx context.Context, how way) (bounds []time.Time, err 
 // read lists all parts of the span. The last one has no end: what is created
 // while it is read comes before its first page.
 func (s *spanLook) read(ctx context.Context, bounds []time.Time) error {
-	reads, ctx := errgroup.WithContext(ctx)
+	takes, takeCtx := errgroup.WithContext(ctx)
+	takes.SetLimit(pagesInHand)
+	reads, readCtx := errgroup.WithContext(takeCtx)
 	from := s.w.Horizon
 	for _, to := range append(bounds, time.Time{}) {
 		q := gateway.ListQuery{StripeAccount: s.stripeAccount, CreatedFrom: from, CreatedTo: to, Charges: s.w.Rebuild,
-			EachPage: func(page []gateway.PaymentIntent, _ gateway.Meta) error { return s.page(ctx, page) }}
+			EachPage: func(page []gateway.PaymentIntent, meta gateway.Meta) error {
+				if err := s.r.opts.CheckClock(readCtx, meta.Date); err != nil {
+					return err
+				}
+				ours, err := s.page(page)
+				if err == nil && len(ours) > 0 {
+					takes.Go(func() error { return s.compare(takeCtx, ours) })
+				}
+				return err
+			}}
 		from = to
-		reads.Go(func() error { return s.r.finder.List(ctx, q) })
+		reads.Go(func() error { return s.r.finder.List(readCtx, q) })
 	}
-	return reads.Wait()
+	readErr := reads.Wait()
+	if err := takes.Wait(); err != nil {
+		return err // it ended the reads
+	}
+	return readErr
 }
 
-// page takes what a page shows of our charges.
-func (s *spanLook) page(ctx context.Context, page []gateway.PaymentIntent) error {
+// page counts a page, and picks what it shows of our charges.
+func (s *spanLook) page(page []gateway.PaymentIntent) (ours []gateway.PaymentIntent, err error) {
 	s.r.calls.pages.Add(1)
 	s.r.alive()
 	s.mu.Lock()
-	s.pages++
-	pages, over := s.pages, s.budget > 0 && s.pages > s.budget
-	s.mu.Unlock()
-	if over {
-		return errTooMany
+	defer s.mu.Unlock()
+	if s.pages++; s.budget > 0 && s.pages > s.budget {
+		return nil, errTooMany
 	}
-	s.r.opts.Progress("look", pages, 0)
-	var ours []gateway.PaymentIntent
-	var keys []string
-	s.mu.Lock()
+	s.r.opts.Progress("look", s.pages, 0)
 	for _, pi := range page {
 		delete(s.expected, pi.ID)
 		switch {
-		case pi.BillingKey == "" && isLive(pi) && s.worthKeeping(pi):
+		case isKeyless(pi) && s.worthKeeping(pi):
 			s.keyless.keyless = append(s.keyless.keyless, pi)
-		case pi.Job == string(s.r.opts.Job) && pi.Period == string(s.w.Period) && pi.BillingKey != "":
+		case s.isOurs(pi):
 			ours = append(ours, pi)
-			keys = append(keys, pi.BillingKey)
 		}
 	}
-	s.mu.Unlock()
-	if len(ours) == 0 {
-		return nil
+	return ours, nil
+}
+
+// compare takes what a page shows of our charges.
+func (s *spanLook) compare(ctx context.Context, ours []gateway.PaymentIntent) error {
+	keys := make([]string, len(ours))
+	for i, pi := range ours {
+		keys[i] = pi.BillingKey
 	}
 	charges, err := ledger.ReadByKeys(ctx, s.r.pool, keys)
 	if err != nil {
@@ -148,6 +172,12 @@ func (s *spanLook) page(ctx context.Context, page []gateway.PaymentIntent) error
 		}
 	}
 	return s.take(ctx, ours, charges)
+}
+
+// isOurs goes by the key too: any other metadata may have been edited.
+func (s *spanLook) isOurs(pi gateway.PaymentIntent) bool {
+	return pi.BillingKey != "" && pi.Job == string(s.r.opts.Job) && pi.Period == string(s.w.Period) ||
+		strings.HasPrefix(pi.BillingKey, ledger.BillingKey(s.r.opts.Job, s.w.Period, ""))
 }
 
 // maxKeyless bounds what is remembered of payments that carry no key of ours;
@@ -185,7 +215,18 @@ func (s *spanLook) take(ctx context.Context, ours []gateway.PaymentIntent, charg
 		s.sets[key] = append(s.sets[key], list...)
 		s.mu.Unlock()
 	}
-	return s.settle(ctx, paid)
+	if err := s.settle(ctx, paid); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range paid {
+		// Another page settled it at the same moment: is this a second payment?
+		if key := v.charge.BillingKey; v.outcome == OutcomeMovedOn {
+			s.sets[key] = append(s.sets[key], byKey[key]...)
+		}
+	}
+	return nil
 }
 
 // triesOf is asked only for the few charges that have closed tries.

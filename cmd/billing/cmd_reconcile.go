@@ -147,10 +147,10 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	return l.end(ctx, periods, nil)
 }
 
-// periods are the one that was named, or all that are open.
+// periods are the one that was named, or all that are open or need somebody.
 func (l *looking) periods(ctx context.Context) ([]ledger.Period, error) {
 	if l.c.String("period") == "" {
-		return ledger.OpenPeriods(ctx, l.pool, l.job)
+		return ledger.UnfinishedPeriods(ctx, l.pool, l.job)
 	}
 	period, err := periodOf(l.c)
 	l.out.Period = string(period)

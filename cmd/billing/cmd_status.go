@@ -49,6 +49,10 @@ func status(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 			return nil, err
 		}
 	}
+	looks, err := lookOptionsOf(c)
+	if err != nil {
+		return nil, err
+	}
 	pool, err := openLedger(ctx, c)
 	if err != nil {
 		return nil, err
@@ -58,7 +62,7 @@ func status(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if period == "" {
 		return out, ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return statusOfAll(ctx, a, tx, job, out) })
 	}
-	s := standing{job: job, period: period, absentAfter: c.Duration("absent-after")}
+	s := standing{job: job, period: period, absentAfter: looks.absentAfter}
 	if err := ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error { return s.read(ctx, tx) }); err != nil {
 		return out, err
 	}

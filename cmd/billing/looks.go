@@ -65,6 +65,7 @@ func (a *app) reconciler(pool *pgxpool.Pool, client *gateway.Client, job ledger.
 	return reconcile.Options{
 		Job: job, Livemode: client.Livemode(), OnAbsent: looks.onAbsent, AbsentAfter: looks.absentAfter, NoSearch: looks.noSearch,
 		Alive: alive, Log: a.log,
+		CheckClock: func(ctx context.Context, stripe time.Time) error { return billing.CheckClock(ctx, pool, stripe) },
 		Progress: func(phase string, done, total int64) {
 			if m != nil {
 				m.show(billing.Progress{Phase: phase, Done: done, Total: total})

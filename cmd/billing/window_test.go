@@ -15,6 +15,10 @@ func (o *office) recordedOnly() {
 	p := o.start("run", "--period", october, "--concurrency", "1")
 	eventually(o.t, "a send is on its way", func() bool { return o.emu.Posts() > 0 })
 	p.kill()
+	// What it had asked of Postgres may still be carried out.
+	eventually(o.t, "Postgres noticed that it is gone", func() bool {
+		return one[int](o, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'billing'`) == 0
+	})
 	o.emu.ClearFaults()
 	o.emu.ResetLog()
 }
