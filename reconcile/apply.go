@@ -29,6 +29,7 @@ func (r *Reconciler) apply(ctx context.Context, w Work, lookedAt time.Time, verd
 	if len(verdicts) == 0 {
 		return nil
 	}
+	r.noteRestored(verdicts)
 	if !r.opts.DryRun {
 		if err := r.write(ctx, w, lookedAt, verdicts); err != nil {
 			return err
@@ -69,11 +70,7 @@ func (r *Reconciler) writeFound(ctx context.Context, w Work, verdicts []verdict)
 		return err
 	}
 	for i := range verdicts {
-		v := &verdicts[i]
-		if v.found != nil && v.charge.State == ledger.ChargePending && v.charge.OpenSends == 0 {
-			r.restored.Store(true)
-		}
-		if v.found != nil && !moved[v.charge.BillingKey] {
+		if v := &verdicts[i]; v.found != nil && !moved[v.charge.BillingKey] {
 			v.outcome, v.found, v.done = OutcomeMovedOn, nil, "nothing: it was settled meanwhile"
 		}
 	}

@@ -18,6 +18,15 @@ type putOff struct {
 	lookedAt time.Time
 }
 
+// noteRestored looks for payments that the ledger can't know of.
+func (r *Reconciler) noteRestored(verdicts []verdict) {
+	for _, v := range verdicts {
+		if v.found != nil && v.found.State != ledger.ChargeReview && v.charge.State == ledger.ChargePending && v.charge.OpenSends == 0 {
+			r.restored.Store(true)
+		}
+	}
+}
+
 // judgeNow knows what the look has found so far.
 func (r *Reconciler) judgeNow() judge {
 	j := r.judge
