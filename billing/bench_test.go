@@ -150,7 +150,7 @@ func BenchmarkPreview(b *testing.B) {
 		bill(b, pool, n)
 		peak := watchMemory()
 		started := time.Now()
-		plan, _, err := Preview(ctx, pool, ledger.DefaultJob, "2026-10", func(int64) {})
+		plan, err := NewPreview(ctx, pool, PreviewOptions{Job: ledger.DefaultJob, Period: "2026-10", Limits: DefaultLimits})
 		if err != nil || plan.Rows != int64(n) {
 			b.Fatal(plan.Rows, err)
 		}
@@ -240,7 +240,7 @@ func BenchmarkCharge(b *testing.B) {
 			b.Fatal(err)
 		}
 		started := time.Now()
-		if err := r.charge(ctx); err != nil {
+		if err := r.charge(ctx, nil); err != nil {
 			b.Fatal(err)
 		}
 		ours := time.Since(started)
@@ -319,7 +319,7 @@ func BenchmarkRate(b *testing.B) {
 		if err := r.record(ctx); err != nil {
 			b.Fatal(err)
 		}
-		if err := r.charge(ctx); err != nil {
+		if err := r.charge(ctx, nil); err != nil {
 			b.Fatal(err)
 		}
 		var first, last time.Time

@@ -99,6 +99,9 @@ func (s *sender) dispatch(batch []claimed) {
 	list, surplus := chains(batch)
 	s.giveBack(surplus)
 	for i, chain := range list {
+		if chain = s.allowed(chain); len(chain) == 0 {
+			continue
+		}
 		if !s.admit(chain[0]) {
 			for _, rest := range list[i:] {
 				s.giveBack(rest)
@@ -138,6 +141,11 @@ func (s *sender) sendChain(chain []claimed) {
 		if i > 0 && !s.admit(c) {
 			s.giveBack(chain[i:])
 			return
+		}
+		if s.paused.has(c.AccountID) {
+			s.giveBack(chain[i : i+1])
+			s.limiter.Release()
+			continue
 		}
 		s.send(c)
 		s.limiter.Release()

@@ -37,6 +37,8 @@ type sender struct {
 	flying  sync.WaitGroup
 	sent    atomic.Int64 // by this call of charge, for the speed
 	inHand  *inHand
+	only    []string // the billing keys that may be sent; nil is all
+	paused  pauses
 
 	// halted is ended, with the reason, by trouble that is not one account's.
 	halted context.Context
@@ -46,11 +48,11 @@ type sender struct {
 // charge sends every pending charge that is inside its window, until nothing is
 // left that this run may send. It returns why it had to stop before, or nil.
 // Sends under way are waited for and their answers recorded in any case.
-func (r *Runner) charge(ctx context.Context) error {
+func (r *Runner) charge(ctx context.Context, only []string) error {
 	halted, halt := context.WithCancelCause(ctx)
 	defer halt(nil)
 	s := &sender{
-		r: r, halted: halted, halt: halt, inHand: newInHand(),
+		r: r, halted: halted, halt: halt, inHand: newInHand(), only: only, trouble: trouble{breaker: r.opts.Breaker},
 		limiter: gateway.NewLimiter(gateway.LimiterConfig{Rate: r.opts.Rate, Concurrency: r.opts.Concurrency}),
 	}
 	s.rec = newRecorder(r, halt)
@@ -60,6 +62,7 @@ func (r *Runner) charge(ctx context.Context) error {
 		defer r.recoverBug("recording answers", halt)
 		s.rec.loop(context.WithoutCancel(ctx))
 	}()
+	go s.watchPauses(halted)
 	err := s.countWork()
 	if err == nil {
 		err = s.sendAll()
@@ -121,7 +124,7 @@ func (s *sender) countWork() error {
 func (s *sender) queue() (q ledger.Queue, err error) {
 	err = s.r.patiently(s.halted, "count the queue", func(ctx context.Context) (err error) {
 		return ledger.InReadTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
-			q, err = ledger.ReadQueue(ctx, tx, s.r.run, s.r.opts.SendsPerRun)
+			q, err = ledger.ReadQueue(ctx, tx, s.r.run, s.r.opts.SendsPerRun, s.only)
 			return err
 		})
 	})
@@ -175,7 +178,7 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 		asked = time.Now()
 		return ledger.InQueueTx(ctx, s.r.pool, func(tx pgx.Tx) (err error) {
 			permits, err = ledger.ClaimCharges(ctx, tx, s.r.run, ledger.ClaimLimits{
-				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(), UnderWay: s.inHand.customers(time.Now()),
+				Rows: rows, SendsPerRun: s.r.opts.SendsPerRun, Permit: s.r.permit(), UnderWay: s.inHand.customers(time.Now()), Only: s.only,
 			})
 			return err
 		})
@@ -189,6 +192,12 @@ func (s *sender) claim(rows int) ([]claimed, error) {
 	}
 	s.inHand.take(batch)
 	s.r.alive()
+	// A pause that did not see these permits is seen here: either way nothing is
+	// sent after it.
+	if err := s.readPauses(s.halted); err != nil {
+		s.giveBack(batch)
+		return nil, err
+	}
 	if err := s.r.clock.check(permits[0].ClaimedAt, asked); err != nil {
 		s.giveBack(batch)
 		return nil, err
@@ -249,6 +258,9 @@ func (s *sender) probe(pause time.Duration) ([]claimed, error) {
 			s.trouble.forget()
 		}
 		return batch, err
+	}
+	if batch = s.allowed(batch); len(batch) == 0 {
+		return nil, nil
 	}
 	s.send(batch[0])
 	s.settleDown()

@@ -42,10 +42,26 @@ func (r *Runner) mayStart(ctx context.Context) error {
 			Hint: "is the period typed right?",
 		}
 	}
+	if err := r.mustNotBePaused(ctx); err != nil {
+		return err
+	}
 	if err := r.mustBeClosed(ctx); err != nil {
 		return err
 	}
 	return r.mustHaveInvoices(ctx)
+}
+
+// mustNotBePaused refuses to start while everything is paused.
+func (r *Runner) mustNotBePaused(ctx context.Context) error {
+	list, err := ledger.OpenPauses(ctx, r.pool, r.opts.Job)
+	if err != nil || len(list) == 0 || list[0].AccountID != "" {
+		return err
+	}
+	return &StoppedError{
+		Gate: "paused",
+		Msg:  fmt.Sprintf("everything of %s is paused since %s, by %s: %s", r.opts.Job, list[0].PausedAt.UTC().Format("2006-01-02 15:04 UTC"), list[0].PausedBy, list[0].Why),
+		Hint: "billing resume --all",
+	}
 }
 
 func (r *Runner) mustBeClosed(ctx context.Context) error {

@@ -102,6 +102,12 @@ func Verdict(period ledger.Period, state ledger.RunState, s ledger.Summary) erro
 	case s.Duplicates > 0:
 		return &InputError{fmt.Sprintf("billing.billable has %s for period %s: one account has one invoice a period",
 			plural(s.Duplicates, "row too many", "rows too many"), period)}
+	case s.Paused > 0:
+		return &StoppedError{
+			Gate: "paused",
+			Msg:  plural(s.Paused, "charge is", "charges are") + fmt.Sprintf(" pending in %s and not sent, because somebody paused it", period),
+			Hint: fmt.Sprintf("billing status --period %s names them; billing resume lets them be sent", period),
+		}
 	case inside > 0:
 		return &UnsettledError{Pending: inside, Until: s.NextWindowEnds}
 	case s.Expired > 0:

@@ -172,11 +172,17 @@ func newPlanner(job ledger.Job, period ledger.Period) *planner {
 // add decides one row and counts it. Two rows of one account are an error,
 // because one of them would be lost.
 func (p *planner) add(b *ledger.Billable) (ledger.Decision, error) {
+	dec, _, err := p.addAmount(b)
+	return dec, err
+}
+
+// addAmount is add, with the invoice's amount in major units.
+func (p *planner) addAmount(b *ledger.Billable) (ledger.Decision, decimal.Decimal, error) {
 	if b.Nameless {
-		return ledger.Decision{}, &InputError{"billing.billable has a row without an account id in period " + string(p.period)}
+		return ledger.Decision{}, decimal.Zero, &InputError{"billing.billable has a row without an account id in period " + string(p.period)}
 	}
 	if p.rows > 0 && p.last == b.AccountID {
-		return ledger.Decision{}, &InputError{"billing.billable has two rows for account " + b.AccountID +
+		return ledger.Decision{}, decimal.Zero, &InputError{"billing.billable has two rows for account " + b.AccountID +
 			" in period " + string(p.period) + ": one account has one invoice a period"}
 	}
 	p.rows++
@@ -195,7 +201,7 @@ func (p *planner) add(b *ledger.Billable) (ledger.Decision, error) {
 	p.line = append(append(p.line, amount.String()...), 0)
 	p.line = append(append(p.line, dec.Currency...), '\n')
 	p.hash.Write(p.line)
-	return dec, nil
+	return dec, amount, nil
 }
 
 // skip takes a decision to charge back.

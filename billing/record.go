@@ -209,6 +209,9 @@ func (r *Runner) recordIn(ctx context.Context, tx pgx.Tx, l *look) (int64, error
 	if err != nil {
 		return 0, err
 	}
+	if err := r.gate(ctx, tx); err != nil {
+		return 0, err
+	}
 	return recorded, r.run.Heartbeat(ctx, tx)
 }
 

@@ -40,6 +40,20 @@ type Options struct {
 	// Early lets a period be run that has not ended, Unclosed one that is not
 	// closed, AllowEmpty one without anything to bill.
 	Early, Unclosed, AllowEmpty bool
+	// Limits are what the plan is held against before it is recorded.
+	Limits Limits
+	// RequireApproval refuses a plan that nobody approved; Drift is by how many
+	// accounts it may differ from the approved one.
+	RequireApproval bool
+	Drift           int64
+	// Breaker is the share of the last 200 sends that may be refused or unknown,
+	// 0 for any.
+	Breaker float64
+	// Canary is how many charges are sent first, 0 for none; CanaryDeclines and
+	// CanaryFailures are the shares of them that may be declined, and refused or
+	// unknown.
+	Canary                         int
+	CanaryDeclines, CanaryFailures float64
 	// Rate is sends a second, 0 unlimited. Concurrency is sends in flight, 0
 	// follows the latency.
 	Rate        float64
@@ -102,10 +116,12 @@ type Runner struct {
 	recorded int64
 	renewed  int64
 	warnings []string
-	sent     atomic.Int64
-	settled  atomic.Int64
-	total    int64
-	measured float64 // sends a second, of the last batch
+	// canaryDone is set once the first few charges went well.
+	canaryDone bool
+	sent       atomic.Int64
+	settled    atomic.Int64
+	total      int64
+	measured   float64 // sends a second, of the last batch
 }
 
 // NewRunner wires a run.
@@ -192,7 +208,10 @@ func (r *Runner) rounds(ctx context.Context) error {
 		if err := r.settle(ctx, &r.run); err != nil {
 			return err
 		}
-		if err := r.charge(ctx); err != nil {
+		if err := r.canary(ctx); err != nil {
+			return err
+		}
+		if err := r.charge(ctx, nil); err != nil {
 			return err
 		}
 		if err := r.finish(ctx); !errors.Is(err, errMore) {

@@ -18,12 +18,23 @@ const (
 	// outageAfter unknown answers in a row mean that Stripe or the way to it is
 	// down; then one charge at a time is tried, with growing pauses.
 	outageAfter = 20
+	// breakerSpan sends are what the circuit breaker looks back on.
+	breakerSpan = 200
+	// DefaultBreaker is the share of them that may be unknown or refused.
+	DefaultBreaker = 0.5
 )
 
 // trouble watches the answers of a run for what is not the matter of one
 // account.
 type trouble struct {
+	// breaker is the share of the last sends that may be unknown or refused, 0 for
+	// any.
+	breaker float64
+
 	mu       sync.Mutex
+	failed   [breakerSpan]bool
+	failures int
+	answers  int
 	sends    int
 	refused  int
 	recent   [refusalSpan]bool
@@ -48,13 +59,44 @@ func (t *trouble) observe(a gateway.Answer) error {
 	case a.HTTPStatus == http.StatusTooManyRequests, a.Replayed && a.HTTPStatus >= 500, a.Reason == gateway.ReasonPermitExpired, a.Reason == gateway.ReasonNotPermitted:
 		return nil
 	}
-	if a.Verdict == gateway.VerdictUnknown || a.Verdict == gateway.VerdictNotSent {
+	unknown := a.Verdict == gateway.VerdictUnknown || a.Verdict == gateway.VerdictNotSent
+	if unknown && t.unknown >= outageAfter {
+		// One charge at a time is tried: that Stripe is down is known.
+		t.lastSeen = a.Reason
+		return nil
+	}
+	if err := t.countFailure(unknown || a.Verdict == gateway.VerdictRefused, a.Reason); err != nil {
+		return err
+	}
+	if unknown {
 		t.unknown++
 		t.lastSeen = a.Reason
 		return nil
 	}
 	t.unknown = 0
 	return t.countRefusal(a.Verdict == gateway.VerdictRefused, a.Reason)
+}
+
+// countFailure is the circuit breaker: too many of the last sends came to nothing.
+func (t *trouble) countFailure(failed bool, reason string) error {
+	slot := t.answers % breakerSpan
+	if t.failed[slot] {
+		t.failures--
+	}
+	t.failed[slot] = failed
+	t.answers++
+	if !failed {
+		return nil
+	}
+	t.failures++
+	if t.breaker <= 0 || t.answers < breakerSpan || float64(t.failures) <= t.breaker*breakerSpan {
+		return nil
+	}
+	return &StoppedError{
+		Gate: "breaker",
+		Msg:  fmt.Sprintf("%d of the last %d sends were refused or got no answer that proves anything, the last one %q", t.failures, breakerSpan, reason),
+		Hint: "nothing is lost: look at Stripe's status and at the log, then run again; --breaker moves the limit",
+	}
 }
 
 func (t *trouble) countRefusal(refused bool, reason string) error {

@@ -55,6 +55,8 @@ type ClaimLimits struct {
 	// UnderWay are the customers for whom this process has a charge claimed or a
 	// send under way, however long: nothing else is sent for them meanwhile.
 	UnderWay []StripeCustomer
+	// Only are the billing keys that may be claimed; nil is all.
+	Only []string
 }
 
 // StripeCustomer is a customer at Stripe. Several accounts may share one.
@@ -79,6 +81,7 @@ claim AS MATERIALIZED (
     SELECT FROM billing.job_runs r, clock
     WHERE r.job = @job AND r.period = @period AND r.run_id = @run_id AND r.attempt = @attempt
       AND r.state = 'claimed' AND r.deadline_at > clock.t
+      AND NOT EXISTS (SELECT FROM billing.pauses p WHERE p.job = r.job AND coalesce(p.account_id, '') = '' AND p.resumed_at IS NULL)
     FOR SHARE OF r),
 picked AS MATERIALIZED (
     SELECT c.billing_key FROM billing.charges c, clock
@@ -87,6 +90,8 @@ picked AS MATERIALIZED (
       AND c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval
       AND (c.lease_until IS NULL OR c.lease_until <= clock.t)
       AND (c.stripe_account || ' ' || c.stripe_customer) <> ALL (@under_way)
+      AND (@only::text[] IS NULL OR c.billing_key = ANY (@only))
+      AND NOT EXISTS (SELECT FROM billing.pauses p WHERE p.job = c.job AND coalesce(p.account_id, '') = c.account_id AND p.resumed_at IS NULL)
       AND (c.lease_owner IS DISTINCT FROM @run_id
            OR (c.run_sends < @sends_per_run AND (c.next_send_at IS NULL OR c.next_send_at <= clock.t)))
     ORDER BY c.sends, c.account_id
@@ -114,6 +119,7 @@ func ClaimCharges(ctx context.Context, tx pgx.Tx, run Run, limits ClaimLimits) (
 		"job": run.Job, "period": run.Period, "run_id": run.RunID, "attempt": run.Attempt,
 		"window": Window, "permit": min(limits.Permit, PermitLife),
 		"rows": limits.Rows, "sends_per_run": limits.SendsPerRun, "under_way": underWay,
+		"only": limits.Only,
 	})
 	permits, err := pgx.CollectRows(rows, pgx.RowToStructByName[Permit])
 	if err != nil {
@@ -137,6 +143,8 @@ type Queue struct {
 	Exhausted int64
 	// Expired rows are past their window: only the reconciler may touch them.
 	Expired int64
+	// Paused rows are inside it, and somebody paused them.
+	Paused int64
 	// NextAt is when the next waiting row may be claimed.
 	NextAt *time.Time
 	Now    time.Time
@@ -188,21 +196,28 @@ WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 pending AS (
     SELECT NOT (c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + @window::interval) AS expired,
            c.lease_owner IS NOT DISTINCT FROM @run_id AND c.run_sends >= @sends_per_run AS exhausted,
-           greatest(c.lease_until, CASE WHEN c.lease_owner = @run_id THEN c.next_send_at END) AS free_at
-    FROM billing.charges c, clock
-    WHERE c.job = @job AND c.period = @period AND c.state = 'pending')
-SELECT count(*) FILTER (WHERE NOT expired AND NOT exhausted AND coalesce(free_at <= clock.t, true)) AS sendable,
-       count(*) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS waiting,
-       count(*) FILTER (WHERE NOT expired AND exhausted) AS exhausted,
+           greatest(c.lease_until, CASE WHEN c.lease_owner = @run_id THEN c.next_send_at END) AS free_at,
+           p.id IS NOT NULL AS paused
+    FROM clock, billing.charges c
+    LEFT JOIN billing.pauses p ON p.job = c.job AND p.resumed_at IS NULL AND coalesce(p.account_id, '') = c.account_id
+    WHERE c.job = @job AND c.period = @period AND c.state = 'pending' AND (@only::text[] IS NULL OR c.billing_key = ANY (@only))),
+paused AS (SELECT EXISTS (SELECT FROM billing.pauses p
+    WHERE p.job = @job AND coalesce(p.account_id, '') = '' AND p.resumed_at IS NULL) AS job_is),
+ready AS (SELECT q.*, (q.paused OR paused.job_is) AS held FROM pending q, paused)
+SELECT count(*) FILTER (WHERE NOT expired AND NOT exhausted AND NOT held AND coalesce(free_at <= clock.t, true)) AS sendable,
+       count(*) FILTER (WHERE NOT expired AND NOT exhausted AND NOT held AND free_at > clock.t) AS waiting,
+       count(*) FILTER (WHERE NOT expired AND exhausted AND NOT held) AS exhausted,
        count(*) FILTER (WHERE expired) AS expired,
-       min(free_at) FILTER (WHERE NOT expired AND NOT exhausted AND free_at > clock.t) AS next_at,
+       count(*) FILTER (WHERE NOT expired AND held) AS paused,
+       min(free_at) FILTER (WHERE NOT expired AND NOT exhausted AND NOT held AND free_at > clock.t) AS next_at,
        max(clock.t) AS now
-FROM clock LEFT JOIN pending ON true`
+FROM clock LEFT JOIN ready ON true`
 
-// ReadQueue counts what is pending, as this run sees it.
-func ReadQueue(ctx context.Context, q Querier, run Run, sendsPerRun int) (Queue, error) {
+// ReadQueue counts what is pending, as this run sees it; only are the billing keys
+// that count, nil for all.
+func ReadQueue(ctx context.Context, q Querier, run Run, sendsPerRun int, only []string) (Queue, error) {
 	rows, _ := q.Query(ctx, sqlQueue, pgx.NamedArgs{
-		"job": run.Job, "period": run.Period, "run_id": run.RunID, "window": Window, "sends_per_run": sendsPerRun,
+		"job": run.Job, "period": run.Period, "run_id": run.RunID, "window": Window, "sends_per_run": sendsPerRun, "only": only,
 	})
 	queue, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Queue])
 	if err != nil {

@@ -331,7 +331,7 @@ func TestWhatMayBeClaimed(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	q, err := ledger.ReadQueue(t.Context(), w.Pool, run, 6)
+	q, err := ledger.ReadQueue(t.Context(), w.Pool, run, 6, nil)
 	if err != nil || q.Sendable != 6 || q.Waiting != 2 || q.Expired != 1 || q.Exhausted != 1 || q.NextAt == nil {
 		t.Errorf("queue %+v, %v; want 6 sendable, 2 waiting, 1 expired, 1 exhausted", q, err)
 	}

@@ -134,7 +134,7 @@ func (r Run) Requeue(ctx context.Context, tx pgx.Tx, q Requeue, person, why stri
 var errNotAsSeen = errors.New("the charge is not what it was")
 
 const sqlBillableRows = `
-SELECT` + billableColumns + `, coalesce(c.state = 'skipped', false) AS skipped, coalesce(c.reason, '') AS skipped_for
+SELECT` + billableColumns + billableCharge + `
 FROM billing.billable b
 LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id::text
 WHERE b.job = $1 AND b.period = $2 AND b.account_id::text = ANY ($3)

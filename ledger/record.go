@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,10 @@ type Billable struct {
 	// and may be decided again.
 	Skipped    bool
 	SkippedFor string
+	// Recorded is the charge's state, empty if there is none; RecordedMinor its
+	// amount in minor units.
+	Recorded      ChargeState
+	RecordedMinor int64
 }
 
 // Decision is what becomes of one billable row.
@@ -50,18 +55,22 @@ const billableColumns = `
     coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.status, '') AS status,
     b.account_id IS NULL AS nameless`
 
+const billableCharge = `, coalesce(c.state = 'skipped', false) AS skipped, coalesce(c.reason, '') AS skipped_for,
+    coalesce(c.state, '') AS recorded, coalesce(c.amount_minor, 0) AS recorded_minor`
+
 // The order makes two rows of one account neighbours, and fills the indexes of
 // charges from left to right.
 const sqlBillableCursor = `
 DECLARE billable_rows NO SCROLL CURSOR WITHOUT HOLD FOR
-SELECT` + billableColumns + `, false AS skipped, '' AS skipped_for
+SELECT` + billableColumns + billableCharge + `
 FROM billing.billable b
+LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id::text
 WHERE b.job = $1 AND b.period = $2
 ORDER BY b.account_id::text COLLATE "C"`
 
 const sqlUnrecordedCursor = `
 DECLARE billable_rows NO SCROLL CURSOR WITHOUT HOLD FOR
-SELECT` + billableColumns + `, c.account_id IS NOT NULL AS skipped, coalesce(c.reason, '') AS skipped_for
+SELECT` + billableColumns + billableCharge + `
 FROM billing.billable b
 LEFT JOIN billing.charges c ON c.job = b.job AND c.period = b.period AND c.account_id = b.account_id::text
 WHERE b.job = $1 AND b.period = $2
@@ -82,6 +91,9 @@ const (
 // EachBillable calls do with every billable row of the period in groups, in the
 // order of account ids as bytes. The slice is reused. Memory stays flat.
 func EachBillable(ctx context.Context, tx pgx.Tx, job Job, period Period, do func([]Billable) error) error {
+	if _, err := tx.Exec(ctx, sqlNoNestedLoops); err != nil {
+		return fmt.Errorf("read billable: %w", err)
+	}
 	return eachBillable(ctx, tx, do, sqlBillableCursor, job, period)
 }
 
@@ -108,7 +120,7 @@ func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cur
 		group = group[:0]
 		var b Billable
 		_, err := pgx.ForEachRow(rows, []any{&b.AccountID, &b.Amount, &b.Currency, &b.Description, &b.StripeAccount,
-			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Status, &b.Nameless, &b.Skipped, &b.SkippedFor},
+			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Status, &b.Nameless, &b.Skipped, &b.SkippedFor, &b.Recorded, &b.RecordedMinor},
 			func() error { group = append(group, b); return nil })
 		if err != nil {
 			return fmt.Errorf("read billable: %w", err)
@@ -259,4 +271,10 @@ func BoundIdle(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 		return fmt.Errorf("bound the idle time: %w", err)
 	}
 	return nil
+}
+
+// IsDecidedAgain reports a skipped charge that each run of the period decides
+// again.
+func (b *Billable) IsDecidedAgain() bool {
+	return b.Skipped && slices.Contains(MendableReasons, b.SkippedFor)
 }

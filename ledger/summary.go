@@ -33,6 +33,8 @@ type Summary struct {
 	// the window of the first of the others ended.
 	Expired, Unanswered            int64
 	UnansweredSince, AnsweredEnded *time.Time
+	// Paused counts pending charges inside their window that somebody paused.
+	Paused int64
 	// Now is the database's time of this reading.
 	Now time.Time
 	// NextWindowEnds is when the first pending charge inside its window leaves
@@ -99,8 +101,11 @@ SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE in
        count(*) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered,
        min(last_sent_at) FILTER (WHERE NOT inside AND open_sends > 0) AS unanswered_since,
        count(*) FILTER (WHERE NOT inside AND open_sends = 0) AS answered,
-       min(ends) FILTER (WHERE NOT inside AND open_sends = 0) AS answered_ended, billing.now()
+       min(ends) FILTER (WHERE NOT inside AND open_sends = 0) AS answered_ended,
+       count(*) FILTER (WHERE inside AND paused) AS paused, billing.now()
 FROM (SELECT c.window_opened_at + $3::interval AS ends, c.open_sends, c.last_sent_at,
+             EXISTS (SELECT FROM billing.pauses p WHERE p.job = c.job AND p.resumed_at IS NULL
+                 AND coalesce(p.account_id, '') IN ('', c.account_id)) AS paused,
              c.window_opened_at <= clock.t AND clock.t < c.window_opened_at + $3::interval AS inside
       FROM billing.charges c, (SELECT billing.now() AS t OFFSET 0) clock
       WHERE c.job = $1 AND c.period = $2 AND c.state = 'pending') w`
@@ -157,7 +162,7 @@ func Summarize(ctx context.Context, q Querier, job Job, period Period) (s Summar
 func (s *Summary) readWindows(ctx context.Context, q Querier, job Job, period Period) error {
 	var answered int64
 	err := q.QueryRow(ctx, sqlWindows, job, period, Window).Scan(
-		&s.Expired, &s.NextWindowEnds, &s.Unanswered, &s.UnansweredSince, &answered, &s.AnsweredEnded, &s.Now)
+		&s.Expired, &s.NextWindowEnds, &s.Unanswered, &s.UnansweredSince, &answered, &s.AnsweredEnded, &s.Paused, &s.Now)
 	if err != nil || answered == 0 {
 		return err
 	}

@@ -128,6 +128,11 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	case rebuild && !c.Bool("dry-run") && strings.TrimSpace(c.String("why")) == "":
 		return nil, usagef("--rebuild needs --why: type the reason, such as --why \"restored a backup\"")
 	}
+	if c.String("period") != "" { // a typo is found before anything is asked or pinned
+		if _, err := periodOf(c); err != nil {
+			return nil, err
+		}
+	}
 	l, done, err := startLooking(ctx, a, c)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func (a *app) runCommand(code *int) *cli.Command {
 		Name:        "run",
 		Usage:       "charge the month",
 		Description: runHelp,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			periodFlag(), zoneFlag(),
 			&cli.StringFlag{Name: "scheduled-at", Usage: "when this run was due, RFC 3339; the period is the month before", EnvVars: []string{"BILLING_SCHEDULED_AT"}},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask", EnvVars: []string{"BILLING_YES"}},
@@ -46,15 +46,24 @@ func (a *app) runCommand(code *int) *cli.Command {
 			&cli.BoolFlag{Name: "early", Usage: "charge a period that has not ended", EnvVars: []string{"BILLING_EARLY"}},
 			&cli.BoolFlag{Name: "unclosed", Usage: "charge a period that is not closed", EnvVars: []string{"BILLING_UNCLOSED"}},
 			&cli.BoolFlag{Name: "allow-empty", Usage: "a period without invoices is fine", EnvVars: []string{"BILLING_ALLOW_EMPTY"}},
-			&cli.Float64Flag{Name: "rate", Usage: "charges a second at most; 0 is unlimited", Value: billing.DefaultRate, EnvVars: []string{"BILLING_RATE"}},
+			rateFlag(),
 			&cli.StringFlag{Name: "concurrency", Usage: "charges under way at once, or auto", Value: "auto", EnvVars: []string{"BILLING_CONCURRENCY"}},
 			&cli.DurationFlag{Name: "lease", Usage: "without a sign of life for this long another run may take over", Value: billing.DefaultLease, EnvVars: []string{"BILLING_LEASE"}},
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for another run", Value: billing.DefaultWait, EnvVars: []string{"BILLING_WAIT"}},
 			onAbsentFlag("charge"), absentAfterFlag(), readRateFlag(),
-			&cli.DurationFlag{Name: "timeout", Usage: "how long this run may take", Value: billing.DefaultTimeout, EnvVars: []string{"BILLING_TIMEOUT"}},
-		},
+			timeoutFlag(),
+			&cli.IntFlag{Name: "canary", Usage: "send so many charges first, spread over currencies and amounts, and stop if they go badly", EnvVars: []string{"BILLING_CANARY"}, Category: "While it runs"},
+			&cli.Float64Flag{Name: "canary-declines", Usage: "the share of the canary that may be declined", Value: billing.DefaultCanaryDeclines, EnvVars: []string{"BILLING_CANARY_DECLINES"}, Category: "While it runs"},
+			&cli.Float64Flag{Name: "canary-failures", Usage: "the share of it that may be refused or unknown", Value: billing.DefaultCanaryFailures, EnvVars: []string{"BILLING_CANARY_FAILURES"}, Category: "While it runs"},
+			&cli.Float64Flag{Name: "breaker", Usage: "the share of the last 200 sends that may be refused or unknown; 0 is any", Value: billing.DefaultBreaker, EnvVars: []string{"BILLING_BREAKER"}, Category: "While it runs"},
+			&cli.BoolFlag{Name: "require-approval", Usage: "charge only a plan that somebody approved", EnvVars: []string{"BILLING_REQUIRE_APPROVAL"}, Category: "Gates"},
+			&cli.Int64Flag{Name: "drift", Usage: "by how many accounts the plan may differ from the approved one", EnvVars: []string{"BILLING_DRIFT"}, Category: "Gates"},
+		}, limitFlags()...),
 	}, doRun)
 }
+
+// maxCanary keeps a canary small: it is claimed by naming each charge.
+const maxCanary = 1000
 
 func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	opts, err := runOptions(c)
@@ -73,7 +82,7 @@ func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		a.log.Info("period derived", "period", opts.Period)
 	}
 	if c.Bool("dry-run") {
-		return preview(ctx, a, pool, opts.Job, opts.Period)
+		return a.preview(ctx, pool, billing.PreviewOptions{Job: opts.Job, Period: opts.Period, Limits: opts.Limits, Rate: opts.Rate, Timeout: opts.Timeout})
 	}
 	looks, err := lookOptionsOf(c)
 	if err != nil {
@@ -163,6 +172,21 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 	}
 	o.Early, o.Unclosed, o.AllowEmpty = c.Bool("early"), c.Bool("unclosed"), c.Bool("allow-empty")
 	o.Rate, o.Lease, o.Wait, o.Timeout = c.Float64("rate"), c.Duration("lease"), c.Duration("wait"), c.Duration("timeout")
+	if o.Limits, err = limitsOf(c); err != nil {
+		return o, err
+	}
+	o.Canary, o.CanaryDeclines, o.CanaryFailures, o.Breaker = c.Int("canary"), c.Float64("canary-declines"), c.Float64("canary-failures"), c.Float64("breaker")
+	if o.Canary < 0 || o.Canary > maxCanary {
+		return o, usagef("--canary %d: want 0 to %d charges", o.Canary, maxCanary)
+	}
+	for name, share := range map[string]float64{"canary-declines": o.CanaryDeclines, "canary-failures": o.CanaryFailures, "breaker": o.Breaker} {
+		if !(share >= 0 && share <= 1) { // NaN is neither
+			return o, usagef("--%s %v: want a share from 0 to 1", name, share)
+		}
+	}
+	if o.RequireApproval, o.Drift = c.Bool("require-approval"), c.Int64("drift"); o.Drift < 0 {
+		return o, usagef("--drift %d: want 0 or more accounts", o.Drift)
+	}
 	o.SendsPerRun, o.Owner, o.Build = billing.DefaultSendsPerRun, ownerOf(), version
 	switch {
 	case o.Rate != 0 && !(o.Rate >= 0.1 && o.Rate <= 10_000): // NaN is neither

@@ -134,6 +134,7 @@ type standing struct {
 	summary     ledger.Summary
 	findings    []ledger.Finding
 	events      []ledger.PeriodEvent
+	pauses      []ledger.Pause // of the whole job first
 }
 
 func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
@@ -164,7 +165,10 @@ func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
 	if s.findings, err = ledger.OpenFindings(ctx, q, s.job, s.period); err != nil {
 		return err
 	}
-	s.events, err = ledger.ReadPeriodEvents(ctx, q, s.job, s.period)
+	if s.events, err = ledger.ReadPeriodEvents(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	s.pauses, err = ledger.OpenPauses(ctx, q, s.job)
 	return err
 }
 
@@ -215,6 +219,14 @@ func (s *standing) verdict() error {
 func (s *standing) next() []string {
 	run := fmt.Sprintf("billing run --period %s", s.period)
 	switch {
+	case s.allPaused() && !s.done():
+		return []string{"billing resume --all", run}
+	case s.summary.Paused > 0 && !s.live():
+		account := "A"
+		if len(s.pauses) == 1 {
+			account = clean(s.pauses[0].AccountID)
+		}
+		return []string{"billing resume --account " + account, run}
 	case s.live():
 		return []string{fmt.Sprintf("nothing: it goes on by itself; look again with billing status --period %s", s.period)}
 	case s.done() && s.summary.Unrecorded > 0:
@@ -244,6 +256,9 @@ func (s *standing) next() []string {
 	return []string{run}
 }
 
+// allPaused reports that nothing of the job may be sent.
+func (s *standing) allPaused() bool { return len(s.pauses) > 0 && s.pauses[0].AccountID == "" }
+
 // pastAll reports that no pending charge may be sent as things stand.
 func (s *standing) pastAll() bool {
 	inside, _ := s.pending()
@@ -252,19 +267,21 @@ func (s *standing) pastAll() bool {
 
 // statusJSON is what a period's status adds to --json.
 type statusJSON struct {
-	Closed        *closeJSON `json:"closed"`
-	NeedsClose    bool       `json:"needs_close"`
-	PendingInside int64      `json:"pending_inside_window"`
-	PendingPast   int64      `json:"pending_past_window"`
-	WindowEndsAt  string     `json:"first_window_ends_at,omitempty"`
-	Unanswered    int64      `json:"pending_unanswered"`
-	NextLookAt    string     `json:"next_look_at,omitempty"`
-	Unrecorded    int64      `json:"unrecorded"`
-	Changed       int64      `json:"changed"`
-	FindingsToAct int64      `json:"findings_to_act"`
-	HeartbeatAt   string     `json:"heartbeat_at,omitempty"`
-	FinishedAt    string     `json:"finished_at,omitempty"`
-	Next          []string   `json:"next"`
+	Closed        *closeJSON  `json:"closed"`
+	NeedsClose    bool        `json:"needs_close"`
+	PendingInside int64       `json:"pending_inside_window"`
+	PendingPast   int64       `json:"pending_past_window"`
+	WindowEndsAt  string      `json:"first_window_ends_at,omitempty"`
+	Unanswered    int64       `json:"pending_unanswered"`
+	NextLookAt    string      `json:"next_look_at,omitempty"`
+	Unrecorded    int64       `json:"unrecorded"`
+	Changed       int64       `json:"changed"`
+	FindingsToAct int64       `json:"findings_to_act"`
+	Paused        int64       `json:"pending_paused"`
+	Pauses        []pauseJSON `json:"pauses"` // of the job; an empty account is all of them
+	HeartbeatAt   string      `json:"heartbeat_at,omitempty"`
+	FinishedAt    string      `json:"finished_at,omitempty"`
+	Next          []string    `json:"next"`
 }
 
 func (s *standing) fill(out *result) {
@@ -278,7 +295,7 @@ func (s *standing) fill(out *result) {
 	details := statusJSON{
 		Closed: closeToJSON(s.closed), NeedsClose: s.needsClose, PendingInside: inside, PendingPast: past,
 		WindowEndsAt: rfc3339(s.summary.NextWindowEnds), Unanswered: s.summary.Unanswered, NextLookAt: rfc3339(s.summary.NextLook(s.absentAfter)), Unrecorded: s.summary.Unrecorded, Changed: s.summary.Changed,
-		FindingsToAct: s.summary.FindingsToAct, Next: s.next(),
+		FindingsToAct: s.summary.FindingsToAct, Next: s.next(), Paused: s.summary.Paused, Pauses: pausesToJSON(s.pauses),
 	}
 	if s.run != nil {
 		out.addRun(*s.run)

@@ -82,6 +82,7 @@ func classify(err error) failure {
 		signal    interrupted
 		person    *billing.PersonError
 		unsettled *billing.UnsettledError
+		sending   stillSending
 	)
 	switch {
 	case err == nil:
@@ -117,6 +118,8 @@ func classify(err error) failure {
 		return failure{exitStopped, "stopped", stopped.Gate, stopped.Hint}
 	case errors.As(err, &stripe):
 		return classifyStripe(stripe)
+	case errors.As(err, &sending):
+		return failure{exitUnknown, "unknown", "still_sending", "run the same command again"}
 	case errors.As(err, &unsettled):
 		return failure{exitUnknown, "unknown", "unknown", unsettled.Hint()}
 	case errors.As(err, &held):

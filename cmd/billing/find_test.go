@@ -73,6 +73,7 @@ func fates(here, gone int) []string {
 // and the ledger know an older payment of each.
 func (o *office) september(list []customer) {
 	o.t.Helper()
+	o.ungated()
 	o.setNow(time.Date(2026, 10, 1, 0, 5, 0, 0, time.UTC))
 	o.imports("2026-09", list)
 	o.must(0, "run", "--period", "2026-09")

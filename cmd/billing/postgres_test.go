@@ -132,7 +132,8 @@ func TestKilledAnywhereTheNextRunEndsAsACleanOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffice(t)
+			// Slow enough that answers are written in several groups.
+			o := newOffice(t, stripeemu.Config{AnyCustomer: true, Latency: 25 * time.Millisecond})
 			o.env["BILLING_LEASE"] = "1s"
 			o.imports(october, mixed())
 			p := o.proxied()

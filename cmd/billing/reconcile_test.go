@@ -24,6 +24,7 @@ func threeKinds(n int) []customer {
 // it, turns the busy ones away, and runs until the time is over.
 func (o *office) outageOf(n int) {
 	o.t.Helper()
+	o.ungated()
 	o.imports(october, threeKinds(n))
 	for _, f := range []stripeemu.Fault{
 		{Name: stripeemu.FaultLoseRequest, Method: "POST", Account: "a???0-lost"},

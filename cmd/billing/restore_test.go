@@ -329,6 +329,7 @@ func TestARestoredLedgerWaitsForWhatItCallsNeverSent(t *testing.T) {
 			t.Parallel()
 			r := newRestored(t)
 			if few {
+				r.ungated()
 				r.imports("2026-09", manyMore())
 				r.must(0, "run", "--period", "2026-09")
 			}

@@ -23,6 +23,7 @@ func (s *standing) text(a *app) string {
 		[2]string{"closed", s.closedText()},
 		[2]string{"reopened", s.reopenedText()},
 		[2]string{"pending", s.pendingText()},
+		[2]string{"paused", s.pausedText()},
 		[2]string{"invoices", s.invoicesText()},
 		[2]string{"findings", s.findingsText()},
 		[2]string{"needs", s.needsText()},

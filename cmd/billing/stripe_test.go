@@ -80,6 +80,7 @@ func TestANewBuildSendsWhatTheOldOneStored(t *testing.T) {
 	}
 	// The newer build does ask for more where it decides itself.
 	o.setNow(time.Date(2026, 12, 1, 0, 5, 0, 0, time.UTC))
+	o.ungated()
 	o.imports("2026-11", customers(1))
 	if r := o.startProgram(newer, "run", "--period", "2026-11").wait(); r.code != 0 {
 		t.Fatal(r)

@@ -14,6 +14,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA billing TO billing_run, billing_read;
 
 -- No DELETE and no TRUNCATE anywhere; history takes rows and nothing else.
 GRANT INSERT, UPDATE ON billing.job_runs, billing.job_run_attempts, billing.period_closes, billing.accounts,
-    billing.invoices, billing.charges, billing.findings, billing.stripe_identity TO billing_run;
-GRANT INSERT ON billing.period_events, billing.charge_events, billing.charge_tries TO billing_run;
+    billing.invoices, billing.charges, billing.findings, billing.stripe_identity, billing.pauses TO billing_run;
+GRANT INSERT ON billing.period_events, billing.charge_events, billing.charge_tries,
+    billing.approvals, billing.approved_amounts TO billing_run;
 GRANT USAGE ON SEQUENCE billing.charge_events_id_seq TO billing_run;
