@@ -223,6 +223,7 @@ func BenchmarkReadRate(b *testing.B) {
 				w.fill(month{charges: lists, unknown: every})
 				r := w.reconciler(speed.rate, Options{NoSearch: true})
 				r.judge = newJudge()
+				r.noSearch.Store(true)
 				w.compareRate(r, speed.rate, speed.latency, false, func() error {
 					_, err := r.scattered(b.Context(), w.work, "")
 					return err

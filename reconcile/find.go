@@ -19,7 +19,7 @@ const (
 	// while another searches.
 	groupsAtOnce = 4
 	// readsAtOnce bounds the requests of one group; the gateway keeps the rate.
-	readsAtOnce = 8
+	readsAtOnce = 16
 	// maxUnreadable is how many charges in a row may be unreadable before it is
 	// Stripe as a whole.
 	maxUnreadable = 20
