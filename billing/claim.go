@@ -12,6 +12,10 @@ import (
 	"github.com/chargeonce/billing/ledger"
 )
 
+// maxAge is how long ago a period may have ended: a mistyped year must not charge
+// anybody.
+const maxAge = 366 * 24 * time.Hour
+
 // alreadyDone reports a period that was finished; it costs no call to Stripe.
 func (r *Runner) alreadyDone(ctx context.Context) (bool, error) {
 	run, err := ledger.ReadRun(ctx, r.pool, r.opts.Job, r.opts.Period)
@@ -32,6 +36,13 @@ func (r *Runner) mayStart(ctx context.Context) error {
 			Gate: "not_ended",
 			Msg:  fmt.Sprintf("period %s ends at %s, and it is %s", r.opts.Period, ends.Format(time.RFC3339), now.Format(time.RFC3339)),
 			Hint: "wait, or charge it now on purpose with --early",
+		}
+	}
+	if ended := r.opts.Period.End(r.opts.Location); now.Sub(ended) > maxAge && !r.opts.AllowOld {
+		return &StoppedError{
+			Gate: "old_period",
+			Msg:  fmt.Sprintf("period %s ended %d days ago", r.opts.Period, int(now.Sub(ended).Hours()/24)),
+			Hint: "is the period typed right? To charge it on purpose: --allow-old",
 		}
 	}
 	if from := ledger.HorizonOf(r.opts.Period.Start(r.opts.Location)); now.Before(from) {

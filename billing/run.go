@@ -39,7 +39,8 @@ type Options struct {
 	Livemode bool
 	// Early lets a period be run that has not ended, Unclosed one that is not
 	// closed, AllowEmpty one without anything to bill.
-	Early, Unclosed, AllowEmpty bool
+	// AllowOld one that ended long ago.
+	Early, Unclosed, AllowEmpty, AllowOld bool
 	// Limits are what the plan is held against before it is recorded.
 	Limits Limits
 	// RequireApproval refuses a plan that nobody approved; Drift is by how many

@@ -44,6 +44,7 @@ func (a *app) runCommand(code *int) *cli.Command {
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask", EnvVars: []string{"BILLING_YES"}},
 			&cli.BoolFlag{Name: "dry-run", Usage: "the same as preview", EnvVars: []string{"BILLING_DRY_RUN"}},
 			&cli.BoolFlag{Name: "early", Usage: "charge a period that has not ended", EnvVars: []string{"BILLING_EARLY"}},
+			&cli.BoolFlag{Name: "allow-old", Usage: "charge a period that ended more than a year ago", EnvVars: []string{"BILLING_ALLOW_OLD"}},
 			&cli.BoolFlag{Name: "unclosed", Usage: "charge a period that is not closed", EnvVars: []string{"BILLING_UNCLOSED"}},
 			&cli.BoolFlag{Name: "allow-empty", Usage: "a period without invoices is fine", EnvVars: []string{"BILLING_ALLOW_EMPTY"}},
 			rateFlag(),
@@ -170,7 +171,7 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 			return o, usagef("--concurrency %q: want auto or a number from 1 to %d", text, gateway.MaxConcurrency)
 		}
 	}
-	o.Early, o.Unclosed, o.AllowEmpty = c.Bool("early"), c.Bool("unclosed"), c.Bool("allow-empty")
+	o.Early, o.Unclosed, o.AllowEmpty, o.AllowOld = c.Bool("early"), c.Bool("unclosed"), c.Bool("allow-empty"), c.Bool("allow-old")
 	o.Rate, o.Lease, o.Wait, o.Timeout = c.Float64("rate"), c.Duration("lease"), c.Duration("wait"), c.Duration("timeout")
 	if o.Limits, err = limitsOf(c); err != nil {
 		return o, err

@@ -267,3 +267,16 @@ func TestADryRunIsDry(t *testing.T) {
 	o.month(0)
 	o.mustBeWhole()
 }
+
+// A year that was mistyped charges nobody, even where it has invoices.
+func TestAPeriodOfLongAgoMustBeMeant(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports("2019-01", customers(2))
+	r := o.must(3, "run", "--period", "2019-01", "--json")
+	if got := r.json(t); got.Error == nil || got.Error.Code != "old_period" || o.emu.RequestCount() != 0 {
+		t.Errorf("%d requests to Stripe\n%s", o.emu.RequestCount(), r)
+	}
+	o.must(0, "run", "--period", "2019-01", "--allow-old")
+	o.mustBeWhole()
+}
