@@ -23,17 +23,8 @@ func Approve(ctx context.Context, pool *pgxpool.Pool, job ledger.Job, period led
 		if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
-		if p, err = planOf(ctx, tx, job, period, nil); err != nil {
+		if p, err = checkPlan(ctx, tx, job, period, plan); err != nil {
 			return err
-		}
-		if p.Rows == 0 {
-			return &StoppedError{Gate: "nothing_billable", Msg: fmt.Sprintf("period %s has nothing to bill", period), Hint: "is the period typed right?"}
-		}
-		if p.Hash != plan {
-			return &StoppedError{
-				Gate: "plan_changed", Msg: fmt.Sprintf("the plan of %s is %s by now, not %s; nothing was approved", period, p.Hash, plan),
-				Hint: fmt.Sprintf("look again: billing preview --period %s", period),
-			}
 		}
 		approved, err = ledger.Approve(ctx, tx, ledger.Approval{
 			Job: job, Period: period, Plan: plan, ApprovedBy: by, Why: why, Accounts: p.Rows, Sums: p.ToCharge(),
@@ -59,6 +50,32 @@ func Approve(ctx context.Context, pool *pgxpool.Pool, job ledger.Job, period led
 		return write()
 	})
 	return approved, p, err
+}
+
+// CheckPlan decides whether a plan is still what the period comes to, and changes
+// nothing; a *StoppedError if it is another one by now.
+func CheckPlan(ctx context.Context, pool *pgxpool.Pool, job ledger.Job, period ledger.Period, plan string) (p Plan, err error) {
+	err = ledger.InReadTx(ctx, pool, func(tx pgx.Tx) error {
+		p, err = checkPlan(ctx, tx, job, period, plan)
+		return err
+	})
+	return p, err
+}
+
+func checkPlan(ctx context.Context, tx pgx.Tx, job ledger.Job, period ledger.Period, plan string) (Plan, error) {
+	p, err := planOf(ctx, tx, job, period, nil)
+	switch {
+	case err != nil:
+		return p, err
+	case p.Rows == 0:
+		return p, &StoppedError{Gate: "nothing_billable", Msg: fmt.Sprintf("period %s has nothing to bill", period), Hint: "is the period typed right?"}
+	case p.Hash != plan:
+		return p, &StoppedError{
+			Gate: "plan_changed", Msg: fmt.Sprintf("the plan of %s is %s by now, not %s; nothing was approved", period, p.Hash, plan),
+			Hint: fmt.Sprintf("look again: billing preview --period %s", period),
+		}
+	}
+	return p, nil
 }
 
 // planOf decides everything that is billable, and tells each of it.

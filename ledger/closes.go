@@ -52,24 +52,39 @@ SELECT EXISTS (SELECT FROM billing.invoices i WHERE i.job = $1 AND i.period = $2
 // Closing again brings them up to date; if they are, it changes nothing. It
 // returns ErrNoInvoices if there is nothing to close.
 func Close(ctx context.Context, tx pgx.Tx, job Job, period Period, person string) error {
+	changed, err := closeRow(ctx, tx, job, period, person)
+	if err != nil || !changed {
+		return err
+	}
+	if _, err := tx.Exec(ctx, sqlPeriodEvent, job, period, "close", person, ""); err != nil {
+		return fmt.Errorf("record who closed %s: %w", period, err)
+	}
+	return nil
+}
+
+// TryClose is Close without its event, to be rolled back: it shows what a close
+// would say.
+func TryClose(ctx context.Context, tx pgx.Tx, job Job, period Period, person string) error {
+	_, err := closeRow(ctx, tx, job, period, person)
+	return err
+}
+
+func closeRow(ctx context.Context, tx pgx.Tx, job Job, period Period, person string) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, sqlClosePeriod, pgx.NamedArgs{"job": job, "period": period, "person": person})
 	if err != nil {
-		return fmt.Errorf("close period %s: %w", period, err)
+		return false, fmt.Errorf("close period %s: %w", period, err)
 	}
 	if tag.RowsAffected() > 0 {
-		if _, err := tx.Exec(ctx, sqlPeriodEvent, job, period, "close", person, ""); err != nil {
-			return fmt.Errorf("record who closed %s: %w", period, err)
-		}
-		return nil
+		return true, nil
 	}
 	var there bool
 	if err := tx.QueryRow(ctx, sqlAnyInvoice, job, period).Scan(&there); err != nil {
-		return fmt.Errorf("look for invoices of %s: %w", period, err)
+		return false, fmt.Errorf("look for invoices of %s: %w", period, err)
 	}
 	if !there {
-		return fmt.Errorf("close period %s: %w", period, ErrNoInvoices)
+		return false, fmt.Errorf("close period %s: %w", period, ErrNoInvoices)
 	}
-	return nil
+	return false, nil
 }
 
 const sqlReadClose = `

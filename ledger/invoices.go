@@ -30,6 +30,8 @@ type InvoiceImport struct {
 	// Open leaves an open period open; otherwise Person closes it.
 	Open   bool
 	Person string
+	// Try is for a transaction that is rolled back: no event is written.
+	Try bool
 }
 
 // ImportedInvoices says what an import of invoices did, and what a person should
@@ -127,6 +129,9 @@ func ImportInvoices(ctx context.Context, tx pgx.Tx, req InvoiceImport, next func
 		if _, err := ReadClose(ctx, tx, req.Job, req.Period); err != nil {
 			return done, ignoreNotFound(err)
 		}
+	}
+	if req.Try {
+		return done, TryClose(ctx, tx, req.Job, req.Period, req.Person)
 	}
 	return done, Close(ctx, tx, req.Job, req.Period, req.Person)
 }

@@ -28,7 +28,7 @@ func (a *app) approveCommand(code *int) *cli.Command {
 		Name: "approve", Usage: "agree with a plan, so that it may be charged", Description: approveHelp,
 		Flags: []cli.Flag{
 			periodFlag(), &cli.StringFlag{Name: "plan", Usage: "the plan, as preview prints it"},
-			&cli.StringFlag{Name: "by", Usage: "who agrees; must be named", EnvVars: []string{"BILLING_BY"}}, whyFlag(),
+			&cli.StringFlag{Name: "by", Usage: "who agrees; must be named", EnvVars: []string{"BILLING_BY"}}, whyFlag(), dryRunFlag(),
 		},
 	}, approve)
 }
@@ -51,6 +51,13 @@ func approve(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	}
 	defer pool.Close()
 	out := &result{Job: string(job), Period: string(period), Plan: plan}
+	if c.Bool("dry-run") {
+		p, err := billing.CheckPlan(ctx, pool, job, period, plan)
+		if err != nil {
+			return out, err
+		}
+		return out, a.emit(fmt.Sprintf("plan %s of %s would be approved: %s; nothing was changed (dry run)\n", plan, period, sumsText(p)))
+	}
 	isNew, p, err := billing.Approve(ctx, pool, job, period, plan, by, strings.TrimSpace(c.String("why")))
 	if err != nil {
 		return out, err

@@ -25,7 +25,7 @@ Exit codes: 0 closed   64 usage   65 the period has no invoices
 func (a *app) closeCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "close", Usage: "mark a period complete", Description: closeHelp,
-		Flags: []cli.Flag{periodFlag(), byFlag()},
+		Flags: []cli.Flag{periodFlag(), byFlag(), dryRunFlag()},
 	}, closePeriod)
 }
 
@@ -42,12 +42,21 @@ func closePeriod(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	out := &result{Job: string(job), Period: string(period)}
 	var closed ledger.PeriodClose
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
-		if err := ledger.Close(ctx, tx, job, period, personOf(c)); err != nil {
+		shut := ledger.Close
+		if c.Bool("dry-run") {
+			shut = ledger.TryClose
+		}
+		if err := shut(ctx, tx, job, period, personOf(c)); err != nil {
 			return err
 		}
-		closed, err = ledger.ReadClose(ctx, tx, job, period)
-		return err
+		if closed, err = ledger.ReadClose(ctx, tx, job, period); err != nil {
+			return err
+		}
+		return unlessDry(c)
 	})
+	if errors.Is(err, errDryRun) {
+		return out, a.emit(fmt.Sprintf("%s of %s would be closed: %s\nnothing was changed (dry run)\n", period, job, closeText(closed)))
+	}
 	if errors.Is(err, ledger.ErrNoInvoices) {
 		return out, nothingToClose(ctx, pool, job, period)
 	}

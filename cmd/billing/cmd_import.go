@@ -50,7 +50,7 @@ func (a *app) importCommand(code *int) *cli.Command {
 		Subcommands: []*cli.Command{
 			a.command(code, &cli.Command{
 				Name: "accounts", Usage: "whom invoices are for", Description: importAccountsHelp,
-				Flags: []cli.Flag{file()},
+				Flags: []cli.Flag{file(), dryRunFlag()},
 			}, importAccounts),
 			a.command(code, &cli.Command{
 				Name: "invoices", Usage: "what accounts owe for a period", Description: importInvoicesHelp,
@@ -58,7 +58,7 @@ func (a *app) importCommand(code *int) *cli.Command {
 					periodFlag(), file(),
 					&cli.BoolFlag{Name: "open", Usage: "more is to come: do not close the period", EnvVars: []string{"BILLING_OPEN"}},
 					&cli.BoolFlag{Name: "replace", Usage: "change invoices that are not recorded as charges yet"},
-					byFlag(),
+					byFlag(), dryRunFlag(),
 				},
 			}, importInvoices),
 		},
@@ -108,16 +108,19 @@ func importAccounts(ctx context.Context, a *app, c *cli.Context) (*result, error
 		if file, err = reopenCSV(in, accountColumns); err != nil {
 			return err
 		}
-		done, err = ledger.ImportAccounts(ctx, tx, csvRows(file, parseAccount, meter))
-		return err
+		if done, err = ledger.ImportAccounts(ctx, tx, csvRows(file, parseAccount, meter)); err != nil {
+			return err
+		}
+		return unlessDry(c)
 	})
 	meter.close()
+	text, err := afterDry(err, importedText(in.name, "account", done))
 	if err != nil {
 		return nil, importError(in.name, err)
 	}
 	out := &result{Details: importedJSON{Rows: done.Rows, New: done.New, Changed: done.Changed, Unchanged: done.Unchanged}}
 	file.warn(a, out)
-	return out, a.emit(importedText(in.name, "account", done))
+	return out, a.emit(text)
 }
 
 func importedText(name, noun string, done ledger.Imported) string {
@@ -129,7 +132,7 @@ func importedText(name, noun string, done ledger.Imported) string {
 }
 
 func importInvoices(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	req := ledger.InvoiceImport{Replace: c.Bool("replace"), Open: c.Bool("open"), Person: personOf(c)}
+	req := ledger.InvoiceImport{Replace: c.Bool("replace"), Open: c.Bool("open"), Try: c.Bool("dry-run"), Person: personOf(c)}
 	var err error
 	if req.Job, err = jobOf(c); err != nil {
 		return nil, err
@@ -155,16 +158,22 @@ func importInvoices(ctx context.Context, a *app, c *cli.Context) (*result, error
 		if file, err = reopenCSV(in, invoiceColumns); err != nil {
 			return err
 		}
-		done, err = importInvoicesIn(ctx, tx, req, csvRows(file, parseInvoice, meter))
-		return err
+		if done, err = importInvoicesIn(ctx, tx, req, csvRows(file, parseInvoice, meter)); err != nil {
+			return err
+		}
+		return unlessDry(c)
 	})
 	meter.close()
 	out := &result{Job: string(req.Job), Period: string(req.Period)}
-	if err != nil {
+	dry := errors.Is(err, errDryRun)
+	if err != nil && !dry {
 		return out, importError(in.name, err)
 	}
 	out.Details = done.json()
 	file.warn(a, out)
+	if dry {
+		return out, a.emit(importedText(in.name, "invoice", done.Imported) + "nothing was changed (dry run)\n")
+	}
 	done.warn(a, out, req)
 	return out, a.emit(done.text(in.name, req))
 }

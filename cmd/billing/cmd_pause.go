@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,14 +40,14 @@ const pausePatience = ledger.PermitLife + 15*time.Second
 func (a *app) pauseCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "pause", Usage: "stop sending, all charges or one account's", Description: pauseHelp,
-		Flags: []cli.Flag{accountsFlag(), allFlag("everything"), whyFlag(), byFlag()},
+		Flags: []cli.Flag{accountsFlag(), allFlag("everything"), whyFlag(), byFlag(), dryRunFlag()},
 	}, pause)
 }
 
 func (a *app) resumeCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "resume", Usage: "let paused charges be sent again", Description: resumeHelp,
-		Flags: []cli.Flag{accountsFlag(), allFlag("what was paused by --all"), byFlag()},
+		Flags: []cli.Flag{accountsFlag(), allFlag("what was paused by --all"), byFlag(), dryRunFlag()},
 	}, resume)
 }
 
@@ -87,6 +88,9 @@ func pause(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	}
 	defer pool.Close()
 	out := &result{Job: string(job)}
+	if c.Bool("dry-run") {
+		return out, tellPauses(ctx, a, pool, job, accounts, "would be paused", "is paused already")
+	}
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
 		for _, account := range accounts {
 			isNew, err := ledger.AddPause(ctx, tx, job, account, personOf(c), c.String("why"))
@@ -162,6 +166,9 @@ func resume(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	}
 	defer pool.Close()
 	out := &result{Job: string(job)}
+	if c.Bool("dry-run") {
+		return out, tellPauses(ctx, a, pool, job, accounts, "is not paused", "would be sent again")
+	}
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
 		for _, account := range accounts {
 			ended, err := ledger.EndPause(ctx, tx, job, account, personOf(c))
@@ -222,4 +229,21 @@ func pausesText(list []ledger.Pause) (parts []string) {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return parts
+}
+
+// tellPauses says what an order would come to, by what is paused now.
+func tellPauses(ctx context.Context, a *app, q ledger.Querier, job ledger.Job, accounts []string, open, paused string) error {
+	list, err := ledger.OpenPauses(ctx, q, job)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, account := range accounts {
+		what := open
+		if slices.ContainsFunc(list, func(p ledger.Pause) bool { return p.AccountID == account }) {
+			what = paused
+		}
+		fmt.Fprintf(&text, "%s %s; nothing was changed (dry run)\n", pauseText(account), what)
+	}
+	return a.emit(text.String())
 }

@@ -24,7 +24,7 @@ Exit codes: 0 reopened   64 usage, or the period is not done
 func (a *app) reopenCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "reopen", Usage: "let a done period be run again", Description: reopenHelp,
-		Flags: []cli.Flag{periodFlag(), whyFlag(), byFlag()},
+		Flags: []cli.Flag{periodFlag(), whyFlag(), byFlag(), dryRunFlag()},
 	}, reopen)
 }
 
@@ -43,10 +43,22 @@ func reopen(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	}
 	defer pool.Close()
 	out := &result{Job: string(job), Period: string(period)}
+	if c.Bool("dry-run") {
+		run, err := ledger.ReadRun(ctx, pool, job, period)
+		switch {
+		case errors.Is(err, ledger.ErrNotFound):
+			return out, neverRun(job, period)
+		case err != nil:
+			return out, err
+		case run.State != ledger.RunDone:
+			return out, notDone(run)
+		}
+		return out, a.emit(fmt.Sprintf("%s of %s would be open again; nothing was changed (dry run)\n", period, job))
+	}
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
 		reopened, err := ledger.Reopen(ctx, tx, job, period, personOf(c), why)
 		if errors.Is(err, ledger.ErrNotFound) {
-			return usagef("%s of %s was never run, so there is nothing to reopen; to run it: billing run --period %s", period, job, period)
+			return neverRun(job, period)
 		}
 		if err != nil {
 			return err
@@ -65,6 +77,10 @@ func reopen(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return out, err
 	}
 	return out, a.emit(fmt.Sprintf("%s of %s is open again\nnext: billing run --period %s\n", period, job, period))
+}
+
+func neverRun(job ledger.Job, period ledger.Period) error {
+	return usagef("%s of %s was never run, so there is nothing to reopen; to run it: billing run --period %s", period, job, period)
 }
 
 // notDone says what state a period is in that can't be reopened.

@@ -80,6 +80,25 @@ func mayVoid(ctx context.Context, q ledger.Querier, job ledger.Job, period ledge
 	return nil
 }
 
+// unlessDry ends a transaction that is only tried.
+func unlessDry(c *cli.Context) error {
+	if c.Bool("dry-run") {
+		return errDryRun
+	}
+	return nil
+}
+
+// afterDry tells a try that ended well from a mistake, and adds what it was.
+func afterDry(err error, text string) (string, error) {
+	if errors.Is(err, errDryRun) {
+		return text + "nothing was changed (dry run)\n", nil
+	}
+	return text, err
+}
+
+// errDryRun takes back what was only tried.
+var errDryRun = errors.New("dry run")
+
 // cannotVoid says what state a charge is in that can't be withdrawn.
 func cannotVoid(ctx context.Context, q ledger.Querier, job ledger.Job, period ledger.Period, account string) error {
 	h, err := ledger.ReadHistory(ctx, q, job, period, account)

@@ -264,8 +264,37 @@ func TestADryRunIsDry(t *testing.T) {
 		t.Errorf("an approval that was refused wrote\n%s", diff)
 	}
 	o.must(0, "release", "--period", october, "--account", "a0001", "--why", "test")
+	dry(0, "pause", "--all", "--why", "test", "--dry-run")
+	o.must(0, "pause", "--account", "a0002", "--why", "test")
+	dry(0, "resume", "--account", "a0002", "--dry-run")
+	o.must(0, "resume", "--account", "a0002")
 	o.month(0)
+	dry(0, "reopen", "--period", october, "--why", "test", "--dry-run")
 	o.mustBeWhole()
+}
+
+// What reads a file or agrees with a plan is tried in a transaction that is taken back.
+func TestATriedImportOrApprovalChangesNothing(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	list := customers(4)
+	o.imports(october, list)
+	list[0].card, list[1].amount = "pm_card_visa_new", "77.00"
+	accounts, invoices := o.file("accounts.csv", accountsCSV(list)), o.file("invoices.csv", invoicesCSV(list))
+	plan := o.must(0, "preview", "--period", october, "--json").json(t).Plan
+	for _, args := range [][]string{
+		{"import", "accounts", "--file", accounts}, {"import", "invoices", "--period", october, "--replace", "--file", invoices},
+		{"import", "invoices", "--period", "2026-11", "--file", invoices}, {"close", "--period", october},
+		{"approve", "--period", october, "--plan", plan, "--by", "anna"},
+	} {
+		before := o.allTables()
+		r := o.must(0, append(args, "--dry-run")...)
+		if diff := cmp.Diff(before, o.allTables()); diff != "" || !strings.Contains(r.stdout, "nothing was changed (dry run)") {
+			t.Errorf("%v wrote\n%s\n%s", args, diff, r)
+		}
+	}
+	o.must(65, "import", "invoices", "--period", october, "--file", invoices, "--dry-run")
+	o.must(3, "approve", "--period", october, "--plan", "0123456789abcdef", "--by", "anna", "--dry-run")
 }
 
 // A year that was mistyped charges nobody, even where it has invoices.
