@@ -128,7 +128,7 @@ func (w *benchWorld) paidAt(period ledger.Period, n int, exists func(i int) bool
 		w.emu.AddIntent(stripeemu.PaymentIntent{
 			ID: "pi_" + string(period[:4]) + string(period[5:]) + number, Customer: "cus_" + number, Amount: 1000, Currency: "usd",
 			Created: w.sent.Add(time.Duration(i+1) * spread / time.Duration(n)),
-			Metadata: map[string]string{"billing_key": string(ledger.BillingKey(ledger.DefaultJob, period, account)), "billing_job": string(ledger.DefaultJob),
+			Metadata: map[string]string{"billing_key": ledger.BillingKey(ledger.DefaultJob, period, account), "billing_job": string(ledger.DefaultJob),
 				"billing_period": string(period), "billing_account": account, "billing_try": "1"},
 		})
 	}

@@ -98,11 +98,11 @@ func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, 
 			return verdict{}, err
 		}
 		if err != nil {
-			return verdict{charge: c, outcome: OutcomeUnreadable, seen: err.Error(), done: "nothing"}, nil
+			return verdict{charge: c, outcome: OutcomeUnreadable, seen: err.Error(), done: "nothing"}, nil //nolint:nilerr // the verdict says it
 		}
 		e.intents = []gateway.PaymentIntent{pi}
 	case why != nil:
-		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil
+		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil //nolint:nilerr // the verdict says it
 	}
 	return s.r.judgeNow().decide(c, e), nil
 }

@@ -55,9 +55,7 @@ func TestTheGrantsOfTheDocumentationAreEnough(t *testing.T) {
 	list := customers(6)
 	list[5].card = ""
 	o.imports(october, list)
-	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Method: "POST", Account: "a0001"})
-	o.month(75, "--timeout", "3s")
-	o.emu.ClearFaults()
+	o.chargesUnder(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Account: "a0001"})
 	o.advance(26 * time.Hour)
 	o.must(4, "reconcile", "--period", october)
 	o.must(0, "release", "--period", october, "--account", "a0001", "--why", "test")

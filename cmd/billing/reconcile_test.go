@@ -21,20 +21,15 @@ func threeKinds(n int) []customer {
 }
 
 // outageOf loses every answer to the lost ones, of every tenth before Stripe read
-// it, turns the busy ones away, and runs until the time is over.
+// it, turns the busy ones away, and runs until everybody was sent once.
 func (o *office) outageOf(n int) {
 	o.t.Helper()
 	o.ungated()
 	o.imports(october, threeKinds(n))
-	for _, f := range []stripeemu.Fault{
-		{Name: stripeemu.FaultLoseRequest, Method: "POST", Account: "a???0-lost"},
-		{Name: stripeemu.FaultLoseAnswer, Method: "POST", Account: "*-lost"},
-		{Name: stripeemu.FaultRateLimit429, Method: "POST", Account: "*-busy"},
-	} {
-		o.emu.Inject(f)
-	}
-	o.month(75, "--timeout", "15s")
-	o.emu.ClearFaults()
+	o.chargesUnder(
+		stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Account: "a???0-lost"},
+		stripeemu.Fault{Name: stripeemu.FaultLoseAnswer, Account: "*-lost"},
+		stripeemu.Fault{Name: stripeemu.FaultRateLimit429, Account: "*-busy"})
 	if sent := one[int](o, `SELECT count(*) FROM billing.charges WHERE state = 'pending' AND sends > 0 AND account_id LIKE '%-lost'`); sent != n {
 		o.t.Fatalf("only %d of %d answers were lost", sent, n)
 	}
