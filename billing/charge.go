@@ -214,7 +214,6 @@ func (c claimed) deadline() gateway.Deadline {
 // not cancelled when the run is told to stop: an answer under way is evidence.
 func (s *sender) send(c claimed) {
 	defer s.r.recoverBug("charging account "+c.AccountID, s.halt)
-	defer s.inHand.drop(c)
 	ctx := context.WithoutCancel(s.halted)
 	a := s.r.charger.Send(ctx, gateway.Permit{
 		Key: c.IdempotencyKey, Body: c.Body, SHA256: [32]byte(c.BodySHA256), StripeAccount: c.StripeAccount,
@@ -230,7 +229,7 @@ func (s *sender) send(c claimed) {
 		s.r.countSend()
 		s.sent.Add(1)
 	}
-	s.rec.in <- received{answer: evidence(c.Permit, a), stripe: a.StripeDate, arrived: a.ReceivedAt}
+	s.rec.in <- received{answer: evidence(c.Permit, a), stripe: a.StripeDate, arrived: a.ReceivedAt, written: func() { s.inHand.drop(c) }}
 }
 
 // giveBack takes back permits that were not used: nothing was sent for them.
@@ -238,8 +237,7 @@ func (s *sender) giveBack(batch []claimed) {
 	for _, c := range batch {
 		s.rec.in <- received{answer: ledger.Answer{
 			AccountID: c.AccountID, BillingKey: c.BillingKey, Try: c.Try, ClaimedAt: c.ClaimedAt, NotSent: true,
-		}}
-		s.inHand.drop(c)
+		}, written: func() { s.inHand.drop(c) }}
 	}
 }
 

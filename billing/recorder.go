@@ -24,6 +24,9 @@ type received struct {
 	answer  ledger.Answer
 	stripe  time.Time // Stripe's Date, zero if there was none
 	arrived time.Time
+	// written is called when the ledger has the answer: until then the row looks as
+	// if it could be sent again.
+	written func()
 	flushed chan<- struct{}
 }
 
@@ -105,6 +108,11 @@ func (rec *recorder) write(ctx context.Context, group []received) {
 	if err != nil {
 		rec.r.log.Error("answers could not be recorded; the next run finds them out again", "answers", len(answers), "error", err)
 		rec.onErr(err)
+	}
+	for _, g := range group {
+		if g.written != nil {
+			g.written()
+		}
 	}
 	for _, n := range recorded.Settled {
 		rec.r.settled.Add(n)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chargeonce/billing/fixtures/pgproxy"
 	"github.com/chargeonce/billing/fixtures/stripeemu"
 	"github.com/chargeonce/billing/fixtures/testdb"
 )
@@ -211,4 +212,19 @@ func TestAnotherInstallationOnTheSameStripeAccountIsNoticed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer that Postgres can't take for a while belongs to a charge that is not sent
+// again meanwhile, although its permit and its lease are over.
+func TestAnAnswerThatWaitsToBeWrittenIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(60))
+	p := o.proxied()
+	p.Inject(pgproxy.Rule{Act: pgproxy.CutBefore, Touching: txAnswers, Times: 6})
+	o.month(0, "--rate", "20", "--lease", "2s")
+	if n := o.emu.Posts(); n != 60 {
+		t.Errorf("%d POSTs for 60 charges", n)
+	}
+	o.mustBeWhole()
 }
