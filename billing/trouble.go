@@ -32,12 +32,8 @@ type trouble struct {
 	breaker float64
 
 	mu       sync.Mutex
-	failed   [breakerSpan]bool
-	failures int
-	answers  int
-	sends    int
-	refused  int
-	recent   [refusalSpan]bool
+	failures recent // unknown or refused
+	refusals recent
 	unknown  int // in a row
 	lastSeen string
 }
@@ -79,45 +75,53 @@ func (t *trouble) observe(a gateway.Answer) error {
 
 // countFailure is the circuit breaker: too many of the last sends came to nothing.
 func (t *trouble) countFailure(failed bool, reason string) error {
-	slot := t.answers % breakerSpan
-	if t.failed[slot] {
-		t.failures--
-	}
-	t.failed[slot] = failed
-	t.answers++
-	if !failed {
-		return nil
-	}
-	t.failures++
-	if t.breaker <= 0 || t.answers < breakerSpan || float64(t.failures) <= t.breaker*breakerSpan {
+	t.failures.add(failed, breakerSpan)
+	n := t.failures.n
+	if !failed || t.breaker <= 0 || t.failures.all < breakerSpan || float64(n) <= t.breaker*breakerSpan {
 		return nil
 	}
 	return &StoppedError{
 		Gate: "breaker",
-		Msg:  fmt.Sprintf("%d of the last %d sends were refused or got no answer that proves anything, the last one %q", t.failures, breakerSpan, reason),
+		Msg:  fmt.Sprintf("%d of the last %d sends were refused or got no answer that proves anything, the last one %q", n, breakerSpan, reason),
 		Hint: "nothing is lost: look at Stripe's status and at the log, then run again; --breaker moves the limit",
 	}
 }
 
 func (t *trouble) countRefusal(refused bool, reason string) error {
-	slot := t.sends % refusalSpan
-	if t.recent[slot] {
-		t.refused--
-	}
-	t.recent[slot] = refused
-	t.sends++
-	if !refused {
+	t.refusals.add(refused, refusalSpan)
+	n, all := t.refusals.n, t.refusals.all
+	if !refused || !(n == all && all >= firstRefusals || all >= refusalSpan && n >= refusalShare) {
 		return nil
 	}
-	t.refused++
-	if t.sends == t.refused && t.sends >= firstRefusals || t.sends >= refusalSpan && t.refused >= refusalShare {
-		return &StoppedError{
-			Gate: "refusals",
-			Msg:  fmt.Sprintf("Stripe refused %d of the last %d charges, the last one as %q: that looks like a wrong account, address or customer list", t.refused, min(t.sends, refusalSpan), reason),
-			Hint: "check STRIPE_SECRET_KEY, STRIPE_API_BASE and the customer ids; refused charges are rejected and listed by billing status",
-		}
+	return &StoppedError{
+		Gate: "refusals",
+		Msg:  fmt.Sprintf("Stripe refused %d of the last %d charges, the last one as %q: that looks like a wrong account, address or customer list", n, min(all, refusalSpan), reason),
+		Hint: "check STRIPE_SECRET_KEY, STRIPE_API_BASE and the customer ids; refused charges are rejected and listed by billing status",
 	}
-	return nil
+}
+
+// recent counts what happened among the last few sends.
+type recent struct {
+	last []bool
+	n    int // those that happened, among the last
+	all  int // sends, from the first
+}
+
+// add notes one more send, of which the last span count.
+func (r *recent) add(happened bool, span int) {
+	if len(r.last) < span {
+		r.last = append(r.last, happened)
+	} else {
+		slot := r.all % span
+		if r.last[slot] {
+			r.n--
+		}
+		r.last[slot] = happened
+	}
+	r.all++
+	if happened {
+		r.n++
+	}
 }
 
 // outage reports whether Stripe seems to be down, and by what sign.

@@ -175,7 +175,7 @@ func recordGroup(ctx context.Context, pool *pgxpool.Pool, run Run, answers []Ans
 
 func recordIn(ctx context.Context, tx pgx.Tx, run Run, answers []Answer) (Recorded, error) {
 	rec := Recorded{Settled: map[ChargeState]int64{}}
-	settled, err := execAnswers(ctx, tx, sqlSettleIfPending, run, answers)
+	settled, err := queryKeys(ctx, tx, sqlSettleIfPending, answerArgs(run, answers))
 	if err != nil {
 		return rec, fmt.Errorf("settle charges: %w", err)
 	}
@@ -199,7 +199,7 @@ func recordIn(ctx context.Context, tx pgx.Tx, run Run, answers []Answer) (Record
 // recordRest counts answers that prove nothing, and looks at those that found
 // their charge in another state or try.
 func recordRest(ctx context.Context, tx pgx.Tx, run Run, rest []Answer, rec *Recorded) error {
-	counted, err := execAnswers(ctx, tx, sqlCountUnknown, run, rest)
+	counted, err := queryKeys(ctx, tx, sqlCountUnknown, answerArgs(run, rest))
 	if err != nil {
 		return fmt.Errorf("count answers: %w", err)
 	}
@@ -224,19 +224,6 @@ func recordRest(ctx context.Context, tx pgx.Tx, run Run, rest []Answer, rec *Rec
 		rec.Findings += int64(opened)
 	}
 	return nil
-}
-
-func execAnswers(ctx context.Context, tx pgx.Tx, sql string, run Run, answers []Answer) (map[string]bool, error) {
-	rows, _ := tx.Query(ctx, sql, answerArgs(run, answers))
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, err
-	}
-	done := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		done[id] = true
-	}
-	return done, nil
 }
 
 func answerArgs(run Run, answers []Answer) pgx.NamedArgs {

@@ -404,9 +404,11 @@ func TestAReconcilerSuspendedForTwoHoursNeverExtendsAWindowTwice(t *testing.T) {
 // it was when it was chosen.
 func TestAnOvertakenLookConcludesNothing(t *testing.T) {
 	t.Parallel()
-	for name, overtake := range map[string]func(o *office){
-		"it is older than 30 minutes": func(o *office) { o.advance(31 * time.Minute) },
-		"another owns the period, and died": func(o *office) {
+	for name, overtake := range map[string]func(o *office, first *process){
+		"it is older than 30 minutes": func(o *office, _ *process) { o.advance(31 * time.Minute) },
+		"another owns the period, and died": func(o *office, first *process) {
+			first.signal(syscall.SIGSTOP) // or it could still give a sign of life
+			defer first.signal(syscall.SIGCONT)
 			o.advance(time.Minute)
 			o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultHang, Operation: "GET payment_intents*"})
 			attempt := one[int](o, `SELECT attempt FROM billing.job_runs`)
@@ -414,11 +416,13 @@ func TestAnOvertakenLookConcludesNothing(t *testing.T) {
 			eventually(o.t, "the second one owns the period", func() bool { return one[int](o, `SELECT attempt FROM billing.job_runs`) > attempt })
 			second.kill()
 		},
-		"it was sent": func(o *office) { o.exec(`UPDATE billing.charges SET sends = sends + 1 WHERE account_id = 'busy'`) },
-		"it may be sent right now": func(o *office) {
+		"it was sent": func(o *office, _ *process) {
+			o.exec(`UPDATE billing.charges SET sends = sends + 1 WHERE account_id = 'busy'`)
+		},
+		"it may be sent right now": func(o *office, _ *process) {
 			o.exec(`UPDATE billing.charges SET lease_until = billing.now() + interval '10 minutes' WHERE account_id = 'busy'`)
 		},
-		"nothing; for the proof": func(*office) {},
+		"nothing; for the proof": func(*office, *process) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -430,7 +434,7 @@ func TestAnOvertakenLookConcludesNothing(t *testing.T) {
 			p := o.looksAndWaits(stripeemu.FaultLate, "--on-absent", "charge")
 			const window = `SELECT window_opened_at FROM billing.charges WHERE account_id = 'busy'`
 			opened := one[time.Time](o, window)
-			overtake(o)
+			overtake(o, p)
 			o.emu.Release()
 			r := p.wait()
 			moved := one[time.Time](o, window).Sub(opened) > time.Hour

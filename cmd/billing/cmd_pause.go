@@ -51,31 +51,30 @@ func (a *app) resumeCommand(code *int) *cli.Command {
 	}, resume)
 }
 
-// pausedOf are the accounts that an order names, "" for all.
-func pausedOf(c *cli.Context) ([]string, error) {
-	accounts := c.StringSlice("account")
+// pausedOf are the job and the accounts that an order names, "" for all.
+func pausedOf(c *cli.Context) (job ledger.Job, accounts []string, err error) {
+	if job, err = jobOf(c); err != nil {
+		return "", nil, err
+	}
+	accounts = c.StringSlice("account")
 	switch {
 	case c.Bool("all") && len(accounts) > 0:
-		return nil, usagef("--account and --all: take one")
+		return "", nil, usagef("--account and --all: take one")
 	case c.Bool("all"):
-		return []string{""}, nil
+		return job, []string{""}, nil
 	case len(accounts) == 0:
-		return nil, usagef("--account is missing: type the account, or --all")
+		return "", nil, usagef("--account is missing: type the account, or --all")
 	}
 	for _, account := range accounts {
 		if err := ledger.CheckAccountID(account); err != nil {
-			return nil, usageError{err}
+			return "", nil, usageError{err}
 		}
 	}
-	return accounts, nil
+	return job, accounts, nil
 }
 
 func pause(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	accounts, err := pausedOf(c)
+	job, accounts, err := pausedOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +151,7 @@ func untilNothingIsSent(ctx context.Context, pool *pgxpool.Pool, job ledger.Job,
 }
 
 func resume(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	accounts, err := pausedOf(c)
+	job, accounts, err := pausedOf(c)
 	if err != nil {
 		return nil, err
 	}
