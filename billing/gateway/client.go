@@ -79,6 +79,7 @@ type Client struct {
 
 	reads    *rate.Limiter
 	searches *rate.Limiter
+	heard    heard
 
 	// now is the process's clock, with its monotonic reading.
 	now func() time.Time

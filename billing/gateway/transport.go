@@ -178,7 +178,10 @@ func cleanClone(req *http.Request) *http.Request {
 // exchange sends a request and reads the whole answer.
 func (c *Client) exchange(next http.RoundTripper, req *http.Request) Reply {
 	start := c.now()
-	res, err := next.RoundTrip(req)
+	var conn net.Conn
+	res, err := next.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+	})))
 	if err != nil {
 		at := c.now()
 		return Reply{Err: err, ReceivedAt: at, Latency: at.Sub(start)}
@@ -187,6 +190,13 @@ func (c *Client) exchange(next http.RoundTripper, req *http.Request) Reply {
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
 		err = errors.New("the answer is too long")
+	}
+	if err == nil && c.heard.before(res.Header.Get("Request-Id")) {
+		// What comes next on this connection belongs to an earlier request too.
+		err = errHeardBefore
+		if conn != nil {
+			_ = conn.Close()
+		}
 	}
 	at := c.now()
 	return Reply{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -57,8 +58,10 @@ func (w *wire) count() int {
 	return len(w.posts)
 }
 
+var answersPaid atomic.Int64
+
 func answerPaid(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Request-Id", "req_1")
+	w.Header().Set("Request-Id", fmt.Sprintf("req_%d", answersPaid.Add(1)))
 	_, _ = io.WriteString(w, paid)
 }
 

@@ -37,6 +37,9 @@ type action func(ctx context.Context, a *app, c *cli.Context) (*result, error)
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	a := &app{in: stdin, out: stdout, err: stderr, outTTY: isTTY(stdout), errTTY: isTTY(stderr)}
 	a.log = slog.New(slog.NewTextHandler(stderr, nil))
+	// Nothing of ours logs by the default logger; net/http does, the beginning of an
+	// answer that nobody asked for, and a client secret may be in it.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(stderr, "billing: a bug: %v\n%s", p, debug.Stack())
