@@ -16,13 +16,20 @@ import (
 // anybody.
 const maxAge = 366 * 24 * time.Hour
 
-// alreadyDone reports a period that was finished; it costs no call to Stripe.
+// alreadyDone reports a period that was finished; it costs no call to Stripe. One
+// that was charged in the other mode than the key's is not done for it.
 func (r *Runner) alreadyDone(ctx context.Context) (bool, error) {
 	run, err := ledger.ReadRun(ctx, r.pool, r.opts.Job, r.opts.Period)
 	if errors.Is(err, ledger.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil && run.State == ledger.RunDone, err
+	if err != nil || run.State != ledger.RunDone {
+		return false, err
+	}
+	if err := ledger.CheckMode(ctx, r.pool, r.opts.Livemode); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // mayStart holds the period against what must be true before it is claimed.

@@ -18,10 +18,14 @@ type Identity struct {
 }
 
 // IdentityError says that a command was given a key of another Stripe account or
-// mode than the ledger's.
+// mode than the ledger's. Given has no account where Stripe was not asked for it.
 type IdentityError struct{ Pinned, Given Identity }
 
 func (e *IdentityError) Error() string {
+	if e.Given.AccountID == "" {
+		return fmt.Sprintf("this ledger belongs to Stripe account %s (%s mode), the key is of %s mode",
+			e.Pinned.AccountID, mode(e.Pinned.Livemode), mode(e.Given.Livemode))
+	}
 	return fmt.Sprintf("this ledger belongs to Stripe account %s (%s mode), the key is of %s (%s mode)",
 		e.Pinned.AccountID, mode(e.Pinned.Livemode), e.Given.AccountID, mode(e.Given.Livemode))
 }
@@ -61,6 +65,21 @@ func CheckIdentity(ctx context.Context, q Querier, given Identity) error {
 		return err
 	case pinned.AccountID != given.AccountID || pinned.Livemode != given.Livemode:
 		return &IdentityError{Pinned: pinned, Given: given}
+	}
+	return nil
+}
+
+// CheckMode returns an *IdentityError if the ledger belongs to the other mode. A key
+// says its mode by itself, so that Stripe need not be asked.
+func CheckMode(ctx context.Context, q Querier, livemode bool) error {
+	pinned, err := ReadIdentity(ctx, q)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case pinned.Livemode != livemode:
+		return &IdentityError{Pinned: pinned, Given: Identity{Livemode: livemode}}
 	}
 	return nil
 }

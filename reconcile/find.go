@@ -90,6 +90,10 @@ func (g *lookup) do(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if g.w.Act == ActRequeue && g.r.noSearch.Load() {
+		g.isGone(open)
+		open = nil
+	}
 	if err := g.listAll(ctx, open); err != nil {
 		return err
 	}
@@ -131,8 +135,8 @@ func witnessesFrom(horizon time.Time) time.Time { return horizon.Add(ledger.Wind
 // silence proves nothing, and its failure only means to list instead.
 func (g *lookup) search(ctx context.Context) (open []int, err error) {
 	var keys []int
-	for i, c := range g.charges {
-		if c.PaymentIntent == "" && c.WindowOpenedAt != nil && !g.r.noSearch.Load() && !g.w.Rebuild {
+	for i := range g.charges {
+		if g.isSearched(&g.charges[i]) {
 			keys = append(keys, i)
 		} else {
 			open = append(open, i)
@@ -150,6 +154,17 @@ func (g *lookup) search(ctx context.Context) (open []int, err error) {
 		})
 	}
 	return open, reads.Wait()
+}
+
+// isSearched reports whether search may show more of a charge than the lists of its
+// customers. A restored ledger has forgotten whose customer an account was when its
+// next try was made; so a new try is opened only beside a search, or else a list of
+// everybody's payments.
+func (g *lookup) isSearched(c *ledger.OpenCharge) bool {
+	if g.r.noSearch.Load() || g.w.Rebuild {
+		return false
+	}
+	return g.w.Act == ActRequeue || c.PaymentIntent == "" && c.WindowOpenedAt != nil
 }
 
 func (g *lookup) searchTen(ctx context.Context, ten []int) (left []int, err error) {
