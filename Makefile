@@ -18,7 +18,7 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities tools proof contract
+.PHONY: help build demo test race bench lint docker vulnerabilities tools proof crash contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
@@ -53,6 +53,10 @@ tools: lint vulnerabilities docker ## what needs tools installed: lint, vulnerab
 
 proof: ## the long versions of the tests: crash matrix, simulation, mutants
 	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m $(proofs),@echo no proofs)
+
+# One point again: make crash POINT='TestStoppedAnywhere…/run/killed/…', as a failure prints it.
+crash: ## the crash matrix: stopped at every statement and call, every command ends as a clean one
+	BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m -v $(if $(POINT),-run '$(POINT)') ./fixtures/crash | grep -vE '^ *(=== |--- PASS|testdb:)'
 
 # No other target talks to Stripe, also where the key is in the environment all day.
 unexport STRIPE_TEST_KEY STRIPE_CONTRACT_BASE
