@@ -353,7 +353,7 @@ func TestAnIdempotencyErrorWithoutAPaymentIsReview(t *testing.T) {
 
 // looksAndWaits starts a reconcile that has chosen its charges, and that Stripe
 // lets wait for its first page.
-func (o *office) looksAndWaits(kind stripeemu.FaultKind, args ...string) *process {
+func (o *office) looksAndWaits(kind stripeemu.FaultKind, args ...string) process {
 	o.t.Helper()
 	o.emu.Inject(stripeemu.Fault{Name: kind, Operation: stripeemu.OpList, Times: 1})
 	p := o.start(append([]string{"reconcile", "--period", october}, args...)...)
@@ -404,9 +404,9 @@ func TestAReconcilerSuspendedForTwoHoursNeverExtendsAWindowTwice(t *testing.T) {
 // it was when it was chosen.
 func TestAnOvertakenLookConcludesNothing(t *testing.T) {
 	t.Parallel()
-	for name, overtake := range map[string]func(o *office, first *process){
-		"it is older than 30 minutes": func(o *office, _ *process) { o.advance(31 * time.Minute) },
-		"another owns the period, and died": func(o *office, first *process) {
+	for name, overtake := range map[string]func(o *office, first process){
+		"it is older than 30 minutes": func(o *office, _ process) { o.advance(31 * time.Minute) },
+		"another owns the period, and died": func(o *office, first process) {
 			first.signal(syscall.SIGSTOP) // or it could still give a sign of life
 			defer first.signal(syscall.SIGCONT)
 			o.advance(time.Minute)
@@ -416,13 +416,13 @@ func TestAnOvertakenLookConcludesNothing(t *testing.T) {
 			eventually(o.t, "the second one owns the period", func() bool { return one[int](o, `SELECT attempt FROM billing.job_runs`) > attempt })
 			second.kill()
 		},
-		"it was sent": func(o *office, _ *process) {
+		"it was sent": func(o *office, _ process) {
 			o.exec(`UPDATE billing.charges SET sends = sends + 1 WHERE account_id = 'busy'`)
 		},
-		"it may be sent right now": func(o *office, _ *process) {
+		"it may be sent right now": func(o *office, _ process) {
 			o.exec(`UPDATE billing.charges SET lease_until = billing.now() + interval '10 minutes' WHERE account_id = 'busy'`)
 		},
-		"nothing; for the proof": func(*office, *process) {},
+		"nothing; for the proof": func(*office, process) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,7 +46,7 @@ type answerOffice struct {
 	rows  []answerCase
 
 	o     *office
-	runs  *process
+	runs  process
 	first outcome
 	seen  []seenAnswer
 }

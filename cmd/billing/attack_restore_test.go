@@ -229,7 +229,7 @@ func TestAnOrderThatWasOvertakenOpensNoSecondTry(t *testing.T) {
 
 // backedUpRunning takes a backup under a process, which stands still meanwhile:
 // Postgres copies a database that nobody is connected to.
-func (o *office) backedUpRunning(p *process) (backup string) {
+func (o *office) backedUpRunning(p process) (backup string) {
 	o.t.Helper()
 	p.signal(syscall.SIGSTOP)
 	defer p.signal(syscall.SIGCONT)

@@ -23,7 +23,7 @@ func TestKilledTenTimesTheMonthIsChargedOnce(t *testing.T) {
 		until := o.emu.Posts() + rnd.IntN(40)
 		eventually(t, "the run sends, or ends", func() bool {
 			select {
-			case <-p.done:
+			case <-p.Done():
 				return true
 			default:
 				return o.emu.Posts() > until

@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	fixture "github.com/chargeonce/billing/fixtures/office"
 	"github.com/chargeonce/billing/fixtures/stripeemu"
 	"github.com/chargeonce/billing/fixtures/testdb"
 )
@@ -27,22 +26,13 @@ func TestMain(m *testing.M) {
 	}
 	program = filepath.Join(dir, "billing")
 	code := 1
-	if err := build(program); err != nil {
+	if err := fixture.Build(program); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
 		code = m.Run()
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-func build(to string, flags ...string) error {
-	args := append([]string{"build", "-buildvcs=false", "-o", to}, flags...)
-	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build billing: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // office is one company's installation: a database of its own, a Stripe of its
@@ -64,15 +54,7 @@ func newOffice(t testing.TB, cfg ...stripeemu.Config) *office {
 		c = cfg[0]
 	}
 	o := &office{t: t, db: testdb.New(t), emu: stripeemu.New(c)}
-	url, err := o.emu.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(o.emu.Close)
-	o.env = map[string]string{
-		"DATABASE_URL": o.db.URL, "STRIPE_SECRET_KEY": "sk_test_emulator", "STRIPE_API_BASE": url,
-		"BILLING_YES": "true", "BILLING_RATE": "0", "BILLING_LEASE": "2s", "BILLING_BY": "tester",
-	}
+	o.env = fixture.Open(t, program, o.db, o.emu).Env
 	o.setNow(time.Date(2026, 11, 1, 0, 5, 0, 0, time.UTC))
 	return o
 }
@@ -197,73 +179,32 @@ func (o *office) month(code int, args ...string) outcome {
 }
 
 // process is a running program.
-type process struct {
-	t              testing.TB
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
-	done           chan struct{}
-}
+type process struct{ *fixture.Process }
 
-func (o *office) start(args ...string) *process {
+func (o *office) start(args ...string) process {
 	o.t.Helper()
 	return o.startProgram(program, args...)
 }
 
-func (o *office) startProgram(path string, args ...string) *process {
+func (o *office) startProgram(path string, args ...string) process {
 	o.t.Helper()
-	p := &process{t: o.t, cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
-	for name, value := range o.env {
-		p.cmd.Env = append(p.cmd.Env, name+"="+value)
-	}
-	if err := p.cmd.Start(); err != nil {
-		o.t.Fatal(err)
-	}
-	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	o.t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.done })
-	return p
+	f := fixture.Office{T: o.t, Env: o.env, Program: path}
+	return process{f.Start(args...)}
 }
 
-func (p *process) wait() outcome {
-	p.t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(3 * time.Minute):
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
-		<-p.done
-		p.t.Fatalf("billing %v hangs\n%s", p.cmd.Args[1:], p.stderr.String())
-	}
-	return outcome{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+func (p process) wait() outcome {
+	r := p.Wait()
+	return outcome{r.Code, r.Stdout, r.Stderr}
 }
 
-func (p *process) signal(sig syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatalf("signal %v: %v", sig, err)
-	}
-}
+func (p process) signal(sig syscall.Signal) { p.Signal(sig) }
 
-// kill is what the kernel does when memory runs out.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
+func (p process) kill() { p.Kill() }
 
 // eventually waits for something that another process does.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("it never happened: %s", what)
-		case <-tick.C:
-		}
-	}
+	fixture.Eventually(t, what, ok)
 }
 
 // one reads one value from the database.

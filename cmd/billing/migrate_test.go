@@ -22,7 +22,7 @@ func emptyDatabase(t *testing.T) *office {
 func TestMigrateRunsOnAnyNumberOfHostsAtOnce(t *testing.T) {
 	t.Parallel()
 	o := emptyDatabase(t)
-	var hosts []*process
+	var hosts []process
 	for range 6 {
 		hosts = append(hosts, o.start("migrate"))
 	}

@@ -68,7 +68,7 @@ func TestThreeRunsAtOnceChargeOnce(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	o.imports(october, customers(200))
-	runs := []*process{}
+	runs := []process{}
 	for range 3 {
 		runs = append(runs, o.start("run", "--period", october, "--rate", "200"))
 	}

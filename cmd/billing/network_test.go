@@ -215,9 +215,9 @@ func (p networkPoint) meet(o *office, proxy *netproxy.Proxy) outcome {
 	return r
 }
 
-func (p *process) ended() bool {
+func (p process) ended() bool {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return true
 	default:
 		return false

@@ -293,7 +293,7 @@ func TestSessionsThatPostgresEndsDisturbNobody(t *testing.T) {
 		p := o.start("run", "--period", october, "--concurrency", "4")
 		for ended := 0; ended < 30; {
 			select {
-			case <-p.done:
+			case <-p.Done():
 				ended = 30
 			default:
 				ended += one[int](o, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity

@@ -371,13 +371,14 @@ func TestARebuildReadsEachPageOnce(t *testing.T) {
 		r.advance(3 * time.Hour)
 		r.env["GODEBUG"] = "gctrace=1"
 		p := r.start("reconcile", "--period", october, "--rebuild", "--why", "restored")
-		if got := p.wait(); got.code != 0 || r.states(october)["succeeded"] != n {
+		got := p.wait()
+		if got.code != 0 || r.states(october)["succeeded"] != n {
 			t.Fatalf("%v\n%s", r.states(october), got)
 		}
 		if pages := r.emu.Count(stripeemu.OpList); pages > n/100+10 || r.emu.RequestCount() > n/100+12 {
 			t.Errorf("%d pages, %d requests for %d payments", pages, r.emu.RequestCount(), n)
 		}
-		memory = append(memory, largestHeap(p.stderr.String()))
+		memory = append(memory, largestHeap(got.stderr))
 		r.mustBeWhole()
 	}
 	t.Logf("heap at most: %v MB for %v payments", memory, sizes)

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	fixture "github.com/chargeonce/billing/fixtures/office"
 	"github.com/chargeonce/billing/fixtures/stripeemu"
 )
 
@@ -64,7 +62,10 @@ func TestANewBuildSendsWhatTheOldOneStored(t *testing.T) {
 	p.kill()
 	o.emu.ClearFaults()
 
-	newer := buildWithAnotherParameter(t)
+	newer := fixture.BuildChanged(t, fixture.Change{
+		File: "billing/gateway/body.go", Old: `"&confirm=true&off_session=true"`,
+		New: `"&confirm=true&off_session=true&statement_descriptor_suffix=NEWER"`,
+	})
 	if r := o.startProgram(newer, "run", "--period", october).wait(); r.code != 0 {
 		t.Fatal(r)
 	}
@@ -89,36 +90,6 @@ func TestANewBuildSendsWhatTheOldOneStored(t *testing.T) {
 		t.Errorf("the newer build is not newer: %s", got)
 	}
 	o.mustBeWhole()
-}
-
-// buildWithAnotherParameter builds the program from a source that differs in the
-// request that it freezes.
-func buildWithAnotherParameter(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../billing/gateway/body.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const was = `"&confirm=true&off_session=true"`
-	changed := strings.Replace(string(source), was, `"&confirm=true&off_session=true&statement_descriptor_suffix=NEWER"`, 1)
-	if changed == string(source) {
-		t.Fatalf("body.go has no %s any more; adapt this test", was)
-	}
-	dir := t.TempDir()
-	replacement, overlay := filepath.Join(dir, "body.go"), filepath.Join(dir, "overlay.json")
-	text, _ := json.Marshal(map[string]map[string]string{"Replace": {path: replacement}})
-	if os.WriteFile(replacement, []byte(changed), 0o600) != nil || os.WriteFile(overlay, text, 0o600) != nil {
-		t.Fatal("the overlay could not be written")
-	}
-	to := filepath.Join(dir, "billing")
-	if err := build(to, "-overlay", overlay); err != nil {
-		t.Fatal(err)
-	}
-	return to
 }
 
 // A create whose answer was lost, followed by a refusal of the same request,

@@ -133,7 +133,7 @@ func TestEightProcessesAtOnceChargeOnce(t *testing.T) {
 	o := newOffice(t)
 	list := customers(80)
 	o.imports(october, list)
-	var runs []*process
+	var runs []process
 	for range 8 {
 		runs = append(runs, o.start("run", "--period", october, "--rate", "200", "--json"))
 	}
