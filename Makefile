@@ -52,7 +52,7 @@ vulnerabilities: ## govulncheck, with a copy of the database that needs no netwo
 tools: lint vulnerabilities docker ## what needs tools installed: lint, vulnerabilities, the Docker path
 
 proof: ## the long versions of the tests: crash matrix, simulation, mutants
-	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m $(proofs),@echo no proofs)
+	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m $(proofs),@echo no proofs)
 
 # One point again: make crash POINT='TestStoppedAnywhere…/run/killed/…', as a failure prints it.
 crash: ## the crash matrix: stopped at every statement and call, every command ends as a clean one
