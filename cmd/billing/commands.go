@@ -21,5 +21,9 @@ func (a *app) commands(code *int) []*cli.Command {
 		a.showCommand(code),
 		a.exportCommand(code),
 		a.reopenCommand(code),
+		a.doctorCommand(code),
+		a.configCommand(code),
+		a.completionCommand(code),
+		a.manCommand(code),
 	}
 }
