@@ -125,13 +125,14 @@ func (r *Runner) claim(ctx context.Context) (done bool, err error) {
 		Lease: r.opts.Lease, Timeout: r.opts.Timeout, Early: r.opts.Early, Location: r.opts.Location,
 	}
 	until := time.Now().Add(r.opts.Wait)
-	for told := false; ; {
+	for told, counted := false, false; ; {
 		err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
 			r.run, err = ledger.TakeClaim(ctx, tx, request)
 			return err
 		})
 		if err == nil {
-			r.log.Info("claimed", "period", r.run.Period, "attempt", r.run.Attempt, "run_id", r.run.RunID)
+			r.log.Info("claimed", "period", r.run.Period, "run_id", r.run.RunID, "attempt", r.run.Attempt)
+			r.opts.Claimed(r.run)
 			return false, nil
 		}
 		held, busy := asHeld(err, request)
@@ -140,6 +141,10 @@ func (r *Runner) claim(ctx context.Context) (done bool, err error) {
 		}
 		if held.Holder.State == ledger.RunDone {
 			return true, nil
+		}
+		if !counted {
+			r.countRefusal(ctx)
+			counted = true
 		}
 		if time.Now().After(until) {
 			return false, held
@@ -151,6 +156,15 @@ func (r *Runner) claim(ctx context.Context) (done bool, err error) {
 		if err := sleep(ctx, min(time.Second, time.Until(until)+time.Millisecond)); err != nil {
 			return false, err
 		}
+	}
+}
+
+// countRefusal notes that this run found the period owned by another. The count is
+// for people: without it the work goes on all the same.
+func (r *Runner) countRefusal(ctx context.Context) {
+	err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error { return ledger.CountRefusal(ctx, tx, r.opts.Job, r.opts.Period) })
+	if err != nil {
+		r.log.Warn("the refused claim could not be counted", "error", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package billing
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chargeonce/billing/ledger"
@@ -89,6 +90,8 @@ func (e *UnsettledError) Hint() string {
 type PersonError struct {
 	Msg  string
 	Hint string
+	// Code names a cause of its own for --json; empty is needs_person.
+	Code string
 }
 
 func (e *PersonError) Error() string { return e.Msg }
@@ -116,19 +119,35 @@ func Verdict(period ledger.Period, state ledger.RunState, s ledger.Summary) erro
 		return &UnsettledError{}
 	case s.Unrecorded > 0:
 		return &PersonError{
-			plural(s.Unrecorded, "invoice is", "invoices are") + fmt.Sprintf(" not in the ledger of %s: it was recorded before", period),
-			fmt.Sprintf("billing reopen --period %s --why \"late invoices\" && billing run --period %s", period, period),
+			Msg:  plural(s.Unrecorded, "invoice is", "invoices are") + fmt.Sprintf(" not in the ledger of %s: it was recorded before", period),
+			Hint: fmt.Sprintf("billing reopen --period %s --why \"late invoices\" && billing run --period %s", period, period),
 		}
 	case s.Changed > 0:
 		return &PersonError{
-			plural(s.Changed, "invoice has", "invoices have") + fmt.Sprintf(" another amount or currency than was recorded for %s", period),
-			"the recorded amount is what was charged; put the difference on the next period",
+			Msg:  plural(s.Changed, "invoice has", "invoices have") + fmt.Sprintf(" another amount or currency than was recorded for %s", period),
+			Hint: "the recorded amount is what was charged; put the difference on the next period",
 		}
 	}
 	if err := needs(period, s); err != nil || state == ledger.RunDone {
 		return err
 	}
 	return &UnsettledError{}
+}
+
+// verdict is Verdict, and fewer charges than were expected need a person too.
+func (r *Runner) verdict(state ledger.RunState, s ledger.Summary) error {
+	if err := Verdict(r.opts.Period, state, s); err != nil {
+		return err
+	}
+	if n := s.Settled(); n < r.opts.ExpectMin {
+		return &PersonError{
+			Code: "too_few",
+			Msg: fmt.Sprintf("period %s is done with %s, and at least %d were expected",
+				r.opts.Period, plural(n, "settled charge", "settled charges"), r.opts.ExpectMin),
+			Hint: fmt.Sprintf("are invoices missing? billing status --period %s; then reopen it for late ones, or lower --expect-min", r.opts.Period),
+		}
+	}
+	return nil
 }
 
 func needs(period ledger.Period, s ledger.Summary) error {
@@ -149,7 +168,7 @@ func needs(period ledger.Period, s ledger.Summary) error {
 		{unusable, plural(unusable, "charge was", "charges were") + " skipped because the invoice can't be used"},
 	} {
 		if need.n > 0 {
-			return &PersonError{fmt.Sprintf("period %s: %s", period, need.what), fmt.Sprintf("billing status --period %s", period)}
+			return &PersonError{Msg: fmt.Sprintf("period %s: %s", period, need.what), Hint: fmt.Sprintf("billing status --period %s", period)}
 		}
 	}
 	return nil
@@ -163,6 +182,16 @@ func isUnusable(reason string) bool {
 		return true
 	}
 	return false
+}
+
+// skippedWarnings name what was skipped because somebody forgot something.
+func skippedWarnings(s ledger.Summary) (list []string) {
+	for _, sum := range s.Sums {
+		if sum.State == ledger.ChargeSkipped && slices.Contains(ledger.MendableReasons, sum.Reason) {
+			list = append(list, plural(sum.Count, "charge was", "charges were")+" skipped: "+sum.Reason+" ("+sum.Currency+")")
+		}
+	}
+	return list
 }
 
 // plural writes a number with what there is one or more of.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +62,12 @@ type Options struct {
 	Lease, Wait, Timeout time.Duration
 	// SendsPerRun bounds how often this run sends one charge.
 	SendsPerRun int
+	// ExpectMin is how many charges a month has at least; a finished period with
+	// fewer settled ones needs a person. 0 expects nothing.
+	ExpectMin int64
+	// Claimed is told once, when this run owns the period. It must not block: money
+	// waits for it. nil is nobody.
+	Claimed func(ledger.Run)
 	// Identify makes sure that the key belongs to the ledger's Stripe account.
 	// It is asked before anything is claimed.
 	Identify func(context.Context) error
@@ -129,6 +134,9 @@ type Runner struct {
 func NewRunner(pool *pgxpool.Pool, client *gateway.Client, log *slog.Logger, opts Options) *Runner {
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
+	}
+	if opts.Claimed == nil {
+		opts.Claimed = func(ledger.Run) {}
 	}
 	return &Runner{pool: pool, charger: client.Charger(), finder: client.Finder(), log: log, opts: opts}
 }
@@ -274,7 +282,7 @@ func (r *Runner) tryFinish(ctx context.Context) error {
 		if s.Count(ledger.ChargePending) > 0 {
 			state = ledger.RunFailed
 		}
-		return r.end(ctx, tx, state, Verdict(r.run.Period, state, s))
+		return r.end(ctx, tx, state, r.verdict(state, s))
 	})
 }
 
@@ -353,7 +361,7 @@ func (r *Runner) result(ctx context.Context, alreadyDone bool, err error) (Resul
 	case readErr != nil:
 		return res, readErr
 	}
-	return res, Verdict(r.opts.Period, res.Run.State, res.Summary)
+	return res, r.verdict(res.Run.State, res.Summary)
 }
 
 func (r *Runner) alive() {
@@ -383,16 +391,6 @@ func (r *Runner) recoverBug(doing string, halt context.CancelCauseFunc) {
 	if p := recover(); p != nil {
 		halt(fmt.Errorf("a bug in %s: %v\n%s", doing, p, debug.Stack()))
 	}
-}
-
-// skippedWarnings name what was skipped because somebody forgot something.
-func skippedWarnings(s ledger.Summary) (list []string) {
-	for _, sum := range s.Sums {
-		if sum.State == ledger.ChargeSkipped && slices.Contains(ledger.MendableReasons, sum.Reason) {
-			list = append(list, plural(sum.Count, "charge was", "charges were")+" skipped: "+sum.Reason+" ("+sum.Currency+")")
-		}
-	}
-	return list
 }
 
 // newRunID names this process's work on the period.

@@ -54,15 +54,16 @@ func Latest() int64 {
 // number of hosts at once: a lease in a table lets one of them work, so that it
 // also does behind a pooler in transaction mode.
 func Up(ctx context.Context, url string, log *slog.Logger) error {
-	return withProvider(ctx, url, log, func(p *goose.Provider) error {
+	return withProvider(ctx, url, log, true, func(p *goose.Provider) error {
 		_, err := p.Up(ctx)
 		return err
 	})
 }
 
-// List says of every migration whether the database at url has it.
+// List says of every migration whether the database at url has it. It takes no lock,
+// so that a role which may only read can ask.
 func List(ctx context.Context, url string, log *slog.Logger) (list []Status, err error) {
-	err = withProvider(ctx, url, log, func(p *goose.Provider) error {
+	err = withProvider(ctx, url, log, false, func(p *goose.Provider) error {
 		all, err := p.Status(ctx)
 		for _, s := range all {
 			list = append(list, Status{Version: s.Source.Version, Name: s.Source.Path, AppliedAt: s.AppliedAt})
@@ -72,7 +73,7 @@ func List(ctx context.Context, url string, log *slog.Logger) (list []Status, err
 	return list, err
 }
 
-func withProvider(ctx context.Context, url string, log *slog.Logger, do func(*goose.Provider) error) error {
+func withProvider(ctx context.Context, url string, log *slog.Logger, alone bool, do func(*goose.Provider) error) error {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -84,7 +85,7 @@ func withProvider(ctx context.Context, url string, log *slog.Logger, do func(*go
 	if err := createSchema(ctx, db); err != nil {
 		return fmt.Errorf("migrate: create schema billing: %w", err)
 	}
-	p, err := provider(db, log)
+	p, err := provider(db, log, alone)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -101,27 +102,27 @@ func withProvider(ctx context.Context, url string, log *slog.Logger, do func(*go
 	return nil
 }
 
-func provider(db *sql.DB, log *slog.Logger) (*goose.Provider, error) {
+// provider is goose's; alone makes it take the lock first.
+func provider(db *sql.DB, log *slog.Logger, alone bool) (*goose.Provider, error) {
 	store, err := database.NewStore(database.DialectPostgres, versionTable)
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresTableLocker(
-		lock.WithTableName(lockTable),
-		lock.WithTableLockTimeout(200*time.Millisecond, 1500), // five minutes
-		lock.WithTableLogger(log),
-		// A role that may not use the table never will, however often it asks.
-		lock.WithTableRetryPolicy(func(err error) bool { return !isRefused(err) }),
-	)
-	if err != nil {
-		return nil, err
+	options := []goose.ProviderOption{goose.WithStore(store), goose.WithSlog(log), goose.WithDisableGlobalRegistry(true)}
+	if alone {
+		locker, err := lock.NewPostgresTableLocker(
+			lock.WithTableName(lockTable),
+			lock.WithTableLockTimeout(200*time.Millisecond, 1500), // five minutes
+			lock.WithTableLogger(log),
+			// A role that may not use the table never will, however often it asks.
+			lock.WithTableRetryPolicy(func(err error) bool { return !isRefused(err) }),
+		)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, goose.WithLocker(locker))
 	}
-	return goose.NewProvider("", db, FS,
-		goose.WithStore(store),
-		goose.WithLocker(locker),
-		goose.WithSlog(log),
-		goose.WithDisableGlobalRegistry(true),
-	)
+	return goose.NewProvider("", db, FS, options...)
 }
 
 func createSchema(ctx context.Context, db *sql.DB) (err error) {

@@ -107,17 +107,28 @@ func (c *Charger) reread(ctx context.Context, p Permit, a Answer) Answer {
 	return a.believe(p.asked(c.client.livemode), pi)
 }
 
-// log tells one send; the key and the request id find it in Stripe's dashboard.
-func (c *Charger) log(ctx context.Context, p Permit, a Answer) {
-	level := slog.LevelDebug
-	if a.Verdict == VerdictStop {
-		level = slog.LevelError
+// logLevel is how loud one answer is: what was not paid has a line, and the pace
+// answers to 429 by itself.
+func (a Answer) logLevel() slog.Level {
+	switch {
+	case a.Verdict == VerdictStop:
+		return slog.LevelError
+	case a.NotSent, a.HTTPStatus == http.StatusTooManyRequests, a.State == ledger.ChargeSucceeded, a.State == ledger.ChargeProcessing:
+		return slog.LevelDebug
+	default:
+		return slog.LevelInfo
 	}
+}
+
+// log tells one send; the keys and the request id find it here and in Stripe's
+// dashboard.
+func (c *Charger) log(ctx context.Context, p Permit, a Answer) {
+	level := a.logLevel()
 	if !c.client.log.Enabled(ctx, level) {
 		return
 	}
 	c.client.log.LogAttrs(ctx, level, "send",
-		slog.String("key", p.Key), slog.String("verdict", string(a.Verdict)), slog.String("state", string(a.State)),
+		slog.String("billing_key", p.BillingKey), slog.Int("try", p.Try), slog.String("verdict", string(a.Verdict)), slog.String("state", string(a.State)),
 		slog.String("reason", a.Reason), slog.Int("status", a.HTTPStatus), slog.Bool("replayed", a.Replayed),
 		slog.String("request_id", a.RequestID), slog.String("payment_intent", a.PaymentIntent),
 		slog.Duration("latency", a.Latency))

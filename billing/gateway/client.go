@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stripe/stripe-go/v82"
@@ -77,6 +78,9 @@ type Client struct {
 	sender    stripe.Backend
 	reader    stripe.Backend
 
+	// limited counts answers 429.
+	limited atomic.Int64
+
 	reads    *rate.Limiter
 	searches *rate.Limiter
 	heard    heard
@@ -127,6 +131,9 @@ func New(cfg Config) (*Client, error) {
 
 // Livemode reports whether the key moves real money.
 func (c *Client) Livemode() bool { return c.livemode }
+
+// RateLimited is how often Stripe answered 429 so far, to sends and to reads.
+func (c *Client) RateLimited() int64 { return c.limited.Load() }
 
 // Mode is "live" or "test", for display.
 func (c *Client) Mode() string {

@@ -187,6 +187,9 @@ func (c *Client) exchange(next http.RoundTripper, req *http.Request) Reply {
 		return Reply{Err: err, ReceivedAt: at, Latency: at.Sub(start)}
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusTooManyRequests {
+		c.limited.Add(1)
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
 		err = errors.New("the answer is too long")

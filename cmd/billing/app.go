@@ -15,6 +15,8 @@ import (
 	"github.com/lmittmann/tint"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
+
+	"github.com/chargeonce/billing/ledger"
 )
 
 // app is what every command works with: the streams and how to write on them.
@@ -27,6 +29,8 @@ type app struct {
 	quiet    bool
 	log      *slog.Logger
 	meter    atomic.Pointer[meter]
+	// run is what this process owns, for its log lines.
+	run atomic.Pointer[ledger.Run]
 }
 
 // action is the work of one command. It returns what --json prints and the error
@@ -89,15 +93,20 @@ func (a *app) command(code *int, cmd *cli.Command, do action) *cli.Command {
 			return usagef("unexpected argument %q: everything is a flag here; see billing %s --help", c.Args().First(), name)
 		}
 		res, err := do(c.Context, a, c)
-		var signal interrupted
-		if err != nil && errors.As(context.Cause(c.Context), &signal) {
-			// What broke off says only that its context ended.
-			err = signal
-		}
-		*code = a.end(res, err, name)
+		*code = a.end(res, endedBy(c.Context, err), name)
 		return nil
 	}
 	return cmd
+}
+
+// endedBy is the signal that ended a command, if one did: what broke off says only
+// that its context ended.
+func endedBy(ctx context.Context, err error) error {
+	var signal interrupted
+	if err != nil && errors.As(context.Cause(ctx), &signal) {
+		return signal
+	}
+	return err
 }
 
 func commonFlags() []cli.Flag {
@@ -123,7 +132,7 @@ func (a *app) setUp(c *cli.Context) error {
 	}
 	switch format := c.String("log-format"); {
 	case format == "json" || format == "auto" && !a.errTTY:
-		a.log = slog.New(slog.NewJSONHandler(logWriter{a}, &slog.HandlerOptions{Level: level}))
+		a.log = slog.New(runHandler{slog.NewJSONHandler(logWriter{a}, &slog.HandlerOptions{Level: level}), a})
 	case format == "text" || format == "auto":
 		a.log = slog.New(tint.NewTextHandler(logWriter{a}, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
 	default:

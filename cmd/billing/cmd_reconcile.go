@@ -42,11 +42,11 @@ const claimTimeout = 6 * time.Hour
 func (a *app) reconcileCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "reconcile", Usage: "find out from Stripe what became of charges whose outcome is not known", Description: reconcileHelp,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			periodFlag(), zoneFlag(), onAbsentFlag("hold"), absentAfterFlag(),
 			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why", EnvVars: []string{"BILLING_REBUILD"}},
 			dryRunFlag(), formatFlag(), whyFlag(), byFlag(), readRateFlag(), leaseFlag(),
-		},
+		}, metricsFlags()...),
 	}, doReconcile)
 }
 
@@ -133,15 +133,31 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 			return nil, err
 		}
 	}
+	job, err := jobOf(c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.metricsOf(c, "reconcile", job)
+	if err != nil {
+		return nil, err
+	}
+	res, err := a.reconcile(ctx, c, rebuild, m)
+	return m.tell(ctx, res, err), err
+}
+
+// reconcile looks at each period, and lets the metrics be read when it is through.
+func (a *app) reconcile(ctx context.Context, c *cli.Context, rebuild bool, m *measurements) (*result, error) {
 	l, done, err := startLooking(ctx, a, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	m.limitedBy(l.client.RateLimited)
 	periods, err := l.periods(ctx)
 	if err != nil {
 		return l.out, err
 	}
+	defer func() { m.look(ctx, l.pool, periods...) }()
 	for _, period := range periods {
 		if err := l.period(ctx, period, rebuild); err != nil {
 			l.a.meter.Load().close()
@@ -213,6 +229,8 @@ func (l *looking) owning(ctx context.Context, work reconcile.Work, before func(c
 		},
 	}
 	return hold.While(ctx, func(ctx context.Context, run ledger.Run, alive func()) (ledger.Outcome, error) {
+		l.a.owns(&run)
+		defer l.a.owns(nil)
 		work.Run, work.Horizon = &run, run.Horizon()
 		before := l.report.total
 		err := l.look(ctx, work, alive)

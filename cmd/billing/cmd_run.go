@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (a *app) runCommand(code *int) *cli.Command {
 			&cli.Float64Flag{Name: "breaker", Usage: "the share of the last 200 sends that may be refused or unknown; 0 is any", Value: billing.DefaultBreaker, EnvVars: []string{"BILLING_BREAKER"}, Category: "While it runs"},
 			&cli.BoolFlag{Name: "require-approval", Usage: "charge only a plan that somebody approved", EnvVars: []string{"BILLING_REQUIRE_APPROVAL"}, Category: "Gates"},
 			&cli.Int64Flag{Name: "drift", Usage: "by how many accounts the plan may differ from the approved one", EnvVars: []string{"BILLING_DRIFT"}, Category: "Gates"},
-		}, limitFlags()...),
+		}, slices.Concat(limitFlags(), monitorFlags(), metricsFlags())...),
 	}, doRun)
 }
 
@@ -71,11 +72,26 @@ func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+	watch, err := a.monitorOf(c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.metricsOf(c, "run", opts.Job)
+	if err != nil {
+		return nil, err
+	}
+	res, err := a.openAndRun(ctx, c, opts, watch, m)
+	return m.tell(ctx, res, err), err
+}
+
+// openAndRun opens what a run needs, and runs.
+func (a *app) openAndRun(ctx context.Context, c *cli.Context, opts billing.Options, watch *monitor, m *measurements) (*result, error) {
 	pool, err := openLedger(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer pool.Close()
+	defer func() { m.look(ctx, pool, opts.Period) }()
 	if opts.Period == "" {
 		if opts.Period, err = derivePeriod(ctx, c, pool, opts.Location); err != nil {
 			return nil, err
@@ -97,16 +113,21 @@ func doRun(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err := a.confirm(c, client, opts.Period); err != nil {
 		return nil, err
 	}
-	return a.runPeriod(ctx, pool, client, opts, looks)
+	m.limitedBy(client.RateLimited)
+	return a.runPeriod(ctx, pool, client, opts, looks, watch)
 }
 
-func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, opts billing.Options, looks lookOptions) (*result, error) {
+func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, opts billing.Options, looks lookOptions, watch *monitor) (*result, error) {
 	out := &result{Job: string(opts.Job), Period: string(opts.Period)}
 	live := client.Livemode()
 	out.Livemode, opts.Livemode = &live, live
 	meter := a.newMeter()
 	opts.Progress = meter.show
 	opts.ExitCode = func(err error) int { return classify(err).code }
+	opts.Claimed = func(run ledger.Run) {
+		a.owns(&run)
+		watch.start(run, live)
+	}
 	opts.Identify = func(ctx context.Context) error {
 		id, err := pinIdentity(ctx, pool, client, false)
 		out.StripeAccount, looks.noSearch = id.AccountID, looks.noSearch || id.Country == "IN"
@@ -117,6 +138,7 @@ func (a *app) runPeriod(ctx context.Context, pool *pgxpool.Pool, client *gateway
 	}
 	res, err := billing.NewRunner(pool, client, a.log, opts).Run(ctx)
 	meter.close()
+	res.Warnings = append(res.Warnings, watch.finish(ctx, res, endedBy(ctx, err))...)
 	if res.Run.Attempt > 0 {
 		out.addRun(res.Run)
 	}
@@ -187,6 +209,9 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 	}
 	if o.RequireApproval, o.Drift = c.Bool("require-approval"), c.Int64("drift"); o.Drift < 0 {
 		return o, usagef("--drift %d: want 0 or more accounts", o.Drift)
+	}
+	if o.ExpectMin = c.Int64("expect-min"); o.ExpectMin < 0 {
+		return o, usagef("--expect-min %d: want 0 or more charges", o.ExpectMin)
 	}
 	o.SendsPerRun, o.Owner, o.Build = billing.DefaultSendsPerRun, ownerOf(), version
 	switch {

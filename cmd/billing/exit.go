@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func classify(err error) failure {
 	case errors.Is(err, ledger.ErrClaimLost):
 		return failure{exitUnknown, "busy", "taken_over", "another run goes on with this period"}
 	case errors.As(err, &person):
-		return failure{exitNeedsPerson, "needs_person", "needs_person", person.Hint}
+		return failure{exitNeedsPerson, "needs_person", cmp.Or(person.Code, "needs_person"), person.Hint}
 	case errors.Is(err, ledger.ErrNotFound):
 		return failure{exitUsage, "failed", "not_found", ""}
 	default:
@@ -154,7 +155,7 @@ func classifySystem(err error) failure {
 	case errors.As(err, &parse):
 		return failure{exitBadConfig, "failed", "configuration", "DATABASE_URL looks like postgres://user@host:5432/database"}
 	case errors.As(err, &pg) && (pg.Code == "42501" || pg.Code[:2] == "28"):
-		return failure{exitNoPermission, "failed", "postgres_refused", "grant the role what docs/deploy says"}
+		return failure{exitNoPermission, "failed", "postgres_refused", "connect as a role that may, or grant this one what docs/deploy/grants.sql says"}
 	case errors.As(err, &pg) && pg.Code == "57014":
 		return failure{exitUnreachable, "unreachable", "postgres_cancelled", "Postgres cancelled a statement; run again"}
 	case errors.As(err, &pg) && pg.Code == "3D000":
