@@ -4,6 +4,7 @@
 # A clone that belongs to another user must build too, and git refuses to describe that one.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT ?= $(shell git -c safe.directory='*' rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 # withpg runs a command with a PostgreSQL for tests: TEST_DATABASE_URL's, else a private one from the
 # machine's binaries (which it installs or downloads where there are none), else one in Docker.
@@ -18,14 +19,14 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities tools proof crash contract
+.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
 		printf '  make %-16s %s\n' "$${line%%:*}" "$${line#*## }"; done
 
 build: ## the program, into bin/billing
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/billing ./cmd/billing
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)" -o bin/billing ./cmd/billing
 
 demo: ## a whole month on this machine: a private PostgreSQL, a Stripe emulator, the real program
 	go run ./cmd/demo
@@ -49,7 +50,10 @@ docker: ## the tests of the ledger with PostgreSQL in Docker, by testcontainers-
 vulnerabilities: ## govulncheck, with a copy of the database that needs no network but the Go proxy
 	.ci/vulnerabilities
 
-tools: lint vulnerabilities docker ## what needs tools installed: lint, vulnerabilities, the Docker path
+deploy: ## the files of docs/deploy, by what will read them: Kubernetes, Prometheus, systemd, cron, BuildKit
+	.ci/deploy
+
+tools: lint vulnerabilities docker deploy ## what needs tools installed: lint, vulnerabilities, the Docker path, docs/deploy
 
 proof: ## the long versions of the tests: crash matrix, simulation, mutants
 	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m $(proofs),@echo no proofs)
