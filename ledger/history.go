@@ -134,8 +134,8 @@ func ReadHistory(ctx context.Context, q Querier, job Job, period Period, account
 }
 
 const sqlBillableOf = `
-SELECT b.amount::text, coalesce(b.currency, '') FROM billing.billable b
-WHERE b.job = $1 AND b.period = $2 AND b.account_id = $3 LIMIT 1`
+SELECT coalesce(b.amount::text, 'NaN'), coalesce(b.currency, '') FROM billing.billable b
+WHERE b.job = $1 AND b.period = $2 AND b.account_id::text = $3 LIMIT 1`
 
 // BillableOf reads what an account owes for a period, recorded or not, in major
 // units; ErrNotFound if nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,11 +60,26 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// addressError is that of an address which can't be used. What pgx says of one quotes
+// it, and in one that can't be read nobody can tell the password from the rest.
+type addressError struct{ error }
+
+func (e addressError) Error() string {
+	text := e.error.Error()
+	reason := text[strings.LastIndex(text, "`: ")+1:]
+	if reason == text || strings.Contains(reason, "failed to parse as") {
+		return "the address is neither a URL nor key=value words; what is no letter or digit in a password is written as %XX in a URL"
+	}
+	return "the address can't be used" + reason
+}
+
+func (e addressError) Unwrap() error { return e.error }
+
 // Connect connects without looking at what is there.
 func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("connect to Postgres: %w", err)
+		return nil, fmt.Errorf("connect to Postgres: %w", addressError{err})
 	}
 	// Statements are described, not prepared, so that a pooler in transaction
 	// mode may stand between.

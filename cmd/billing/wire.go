@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 
@@ -19,7 +20,7 @@ import (
 // databaseURL finds Postgres. An empty URL is fine: the PG* variables count.
 func databaseURL(c *cli.Context) (string, error) {
 	if c.IsSet("database-url") && c.String("database-url") != os.Getenv("DATABASE_URL") {
-		return c.String("database-url"), nil
+		return withoutPassword(c.String("database-url"))
 	}
 	url, err := secret("DATABASE_URL")
 	if err != nil {
@@ -29,6 +30,20 @@ func databaseURL(c *cli.Context) (string, error) {
 		return "", configError{errors.New("no database is configured"), "set DATABASE_URL, such as postgres://billing@db.internal:5432/app"}
 	}
 	return url, nil
+}
+
+// withoutPassword refuses a password in a flag, which ps shows to everybody on the host.
+func withoutPassword(address string) (string, error) {
+	u, err := url.Parse(address)
+	inURL := err == nil && u.User != nil
+	if inURL {
+		_, inURL = u.User.Password()
+	}
+	// It is a parameter of a URL as well as one of key=value words; what can't be read may hold one.
+	if inURL || strings.Contains(address, "password=") || err != nil && strings.Contains(address, "@") {
+		return "", usagef("--database-url has a password, which ps would show: set DATABASE_URL or DATABASE_URL_FILE, or PGPASSWORD beside the flag")
+	}
+	return address, nil
 }
 
 // openLedger connects to Postgres and checks that its schema fits this program.
