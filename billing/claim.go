@@ -150,7 +150,8 @@ func (r *Runner) claim(ctx context.Context) (done bool, err error) {
 			return false, held
 		}
 		if !told {
-			r.log.Info("waiting for another run", "period", r.opts.Period, "owner", held.Holder.Owner, "up_to", r.opts.Wait)
+			r.log.Info("waiting for another run", "period", r.opts.Period, "owner", held.Holder.Owner,
+				"last_alive", held.Holder.HeartbeatAt.UTC(), "stale_at", held.Holder.StaleAt.UTC(), "wait", r.opts.Wait.String())
 			told = true
 		}
 		if err := sleep(ctx, min(time.Second, time.Until(until)+time.Millisecond)); err != nil {

@@ -73,6 +73,11 @@ func (r *Runner) look(ctx context.Context) (*look, error) {
 		}
 	}
 	r.log.Info("looked at Stripe", "period", r.run.Period, "from", r.run.Horizon().UTC(), "pages", l.pages, "unknown", len(l.unknown))
+	if n := len(l.unknown); n > 0 {
+		// Those of what is recorded now stop the run; the others are somebody else's.
+		r.warnings = append(r.warnings, fmt.Sprintf("Stripe has %s of %s and %s that %s not in this ledger: does another ledger use this Stripe account?",
+			plural(int64(n), "payment", "payments"), r.run.Job, r.run.Period, map[bool]string{true: "is", false: "are"}[n == 1]))
+	}
 	return l, nil
 }
 
@@ -221,7 +226,8 @@ func olderThanStripe(period ledger.Period, key, paymentIntent string, n int) err
 		Msg: fmt.Sprintf("Stripe has payments of %s that this ledger does not know (%d, such as %s for %s): "+
 			"the ledger is older than Stripe, after a restored backup or with a second environment on the same account",
 			period, n, paymentIntent, key),
-		Hint: fmt.Sprintf("nothing was recorded or sent. Bring the ledger up to what Stripe shows first: "+
+		Hint: fmt.Sprintf("nothing was recorded or sent. If a second environment uses this account and job, give it an account of its own. "+
+			"If this ledger was restored, bring it up to what Stripe shows first: "+
 			"billing reconcile --period %s --rebuild --why \"restored\"; see docs/runbook.md", period),
 	}
 }

@@ -149,3 +149,14 @@ func BillableOf(ctx context.Context, q Querier, job Job, period Period, accountI
 	}
 	return amount, currency, nil
 }
+
+const sqlEndedWith = `
+SELECT coalesce((SELECT a.exit_code = $2 FROM billing.job_run_attempts a WHERE a.run_id = $1), false)`
+
+// EndedWith reports whether a run ended with an exit code.
+func EndedWith(ctx context.Context, q Querier, runID uuid.UUID, code int) (did bool, err error) {
+	if err := q.QueryRow(ctx, sqlEndedWith, runID, code).Scan(&did); err != nil {
+		return false, fmt.Errorf("read how the last run ended: %w", err)
+	}
+	return did, nil
+}

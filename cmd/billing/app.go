@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func (a *app) command(code *int, cmd *cli.Command, do action) *cli.Command {
 	cmd.Flags = append(cmd.Flags, commonFlags()...)
 	cmd.HideHelpCommand = true
-	cmd.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	cmd.OnUsageError = badFlag
 	cmd.Action = func(c *cli.Context) error {
 		if err := a.setUp(c); err != nil {
 			return err
@@ -97,6 +97,24 @@ func (a *app) command(code *int, cmd *cli.Command, do action) *cli.Command {
 		return nil
 	}
 	return cmd
+}
+
+// badFlag says what is wrong with a flag, and for one that does not exist which may
+// be meant.
+func badFlag(c *cli.Context, err error, _ bool) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return usageError{err}
+	}
+	help := strings.TrimSpace(c.Command.HelpName) + " --help lists them"
+	var names []string
+	for _, f := range c.Command.Flags {
+		names = append(names, f.Names()[0])
+	}
+	if near := nearest(name, names); near != "" {
+		return usagef("there is no flag --%s; is --%s meant? %s", name, near, help)
+	}
+	return usagef("there is no flag --%s; %s", name, help)
 }
 
 // endedBy is the signal that ended a command, if one did: what broke off says only

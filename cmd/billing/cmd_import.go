@@ -72,7 +72,7 @@ func (a *app) group(cmd *cli.Command) *cli.Command {
 		names = append(names, cmd.Name+" "+sub.Name)
 	}
 	cmd.HideHelpCommand = true
-	cmd.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	cmd.OnUsageError = badFlag
 	cmd.Action = func(c *cli.Context) error {
 		given := strings.TrimSpace("billing " + cmd.Name + " " + c.Args().First())
 		return usagef("%s: want billing %s", given, strings.Join(names, " or billing "))

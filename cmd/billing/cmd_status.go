@@ -128,6 +128,7 @@ type standing struct {
 	absentAfter time.Duration
 	now         time.Time
 	run         *ledger.Run      // nil if it was never run
+	stopped     bool             // the last run was stopped by a guard or a gate
 	identity    *ledger.Identity // nil until a command talked to Stripe
 	needsClose  bool
 	closed      *ledger.PeriodClose // nil while it is open
@@ -144,6 +145,9 @@ func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
 	switch run, err := ledger.ReadRun(ctx, q, s.job, s.period); {
 	case err == nil:
 		s.run = &run
+		if s.stopped, err = ledger.EndedWith(ctx, q, run.RunID, exitStopped); err != nil {
+			return err
+		}
 	case !errors.Is(err, ledger.ErrNotFound):
 		return err
 	}
@@ -249,6 +253,9 @@ func (s *standing) next() []string {
 		return []string{fmt.Sprintf("billing close --period %s", s.period), fmt.Sprintf("billing preview --period %s", s.period), run}
 	case s.run == nil:
 		return []string{fmt.Sprintf("billing preview --period %s", s.period), run}
+	}
+	if s.stopped {
+		return []string{fmt.Sprintf("billing preview --period %s   (the last run was stopped, exit 3: this says by what)", s.period), run}
 	}
 	if at := s.summary.NextLook(s.absentAfter); at != nil && at.After(s.now) && s.pastAll() {
 		return []string{run + "   after " + at.UTC().Format("2006-01-02 15:04 UTC")}
