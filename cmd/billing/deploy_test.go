@@ -292,18 +292,18 @@ func TestADeployedRunHasTheTimeItNeeds(t *testing.T) {
 			t.Errorf("%s: terminationGracePeriodSeconds is %s, a request under way lives %s", name, grace, gateway.DefaultRequestLife)
 		}
 	}
-	unit, err := os.ReadFile("../../docs/deploy/billing.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, least := range map[string]time.Duration{
-		"TimeoutStartSec": billing.DefaultTimeout + billing.DefaultWait, "TimeoutStopSec": gateway.DefaultRequestLife + ledger.PermitLife,
-	} {
-		_, rest, _ := strings.Cut(string(unit), "\n"+key+"=")
-		value, _, _ := strings.Cut(rest, "\n")
-		got, err := time.ParseDuration(strings.NewReplacer("min", "m").Replace(value))
-		if err != nil || got < least {
-			t.Errorf("billing.service: %s=%s is less than %s", key, value, least)
+	for name, own := range map[string]time.Duration{"billing.service": billing.DefaultTimeout + billing.DefaultWait, "billing-reconcile.service": claimTimeout} {
+		unit, err := os.ReadFile("../../docs/deploy/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, least := range map[string]time.Duration{"TimeoutStartSec": own, "TimeoutStopSec": gateway.DefaultRequestLife + ledger.PermitLife} {
+			_, rest, _ := strings.Cut(string(unit), "\n"+key+"=")
+			value, _, _ := strings.Cut(rest, "\n")
+			got, err := time.ParseDuration(strings.NewReplacer("min", "m").Replace(value))
+			if err != nil || got < least {
+				t.Errorf("%s: %s=%s is less than %s", name, key, value, least)
+			}
 		}
 	}
 }

@@ -106,12 +106,11 @@ func (n *newcomer) shell(dir, line string) string {
 	cmd := exec.Command("bash", "-c", line)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
-	if out, err := cmd.Output(); err == nil {
-		return string(out)
-	} else {
+	out, err := cmd.Output()
+	if err != nil {
 		n.t.Fatalf("%s: %v\n%s", line, err, stderr.String())
 	}
-	return ""
+	return string(out)
 }
 
 // set does what export does, with this test's database and Stripe for the page's.

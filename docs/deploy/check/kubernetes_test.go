@@ -100,6 +100,35 @@ func TestThePodsAreRestricted(t *testing.T) {
 	}
 }
 
+// The pod of a person is the pod of a timer but for its command, its secret, what tells a timer its period, and a
+// place for a long file that comes by stdin. Strict decoding finds what the API server would drop.
+func TestThePodByHandIsLikeThatOfATimer(t *testing.T) {
+	decoder := json.NewDecoder(bytes.NewReader(read(t, "../by-hand.json")))
+	decoder.DisallowUnknownFields()
+	var pod corev1.Pod
+	if err := decoder.Decode(&pod); err != nil {
+		t.Fatal(err)
+	}
+	timer := cronJobs(t)["billing-reconcile"].Spec.JobTemplate.Spec.Template
+	if diff := cmp.Diff(timer.Labels, pod.Labels); diff != "" {
+		t.Errorf("labels (-timer +by hand):\n%s", diff)
+	}
+	want := *timer.Spec.DeepCopy()
+	want.RestartPolicy, want.TerminationGracePeriodSeconds = "", nil // those that kubectl run gives
+	container := &want.Containers[0]
+	container.Image, container.Args = "", nil
+	container.Env = container.Env[1:] // BILLING_K8S_JOB_NAME
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "tmp", MountPath: "/tmp"})
+	want.Volumes[0].Secret.SecretName = "NAME-OF-SECRET" // as the README's by_hand replaces it
+	limit := pod.Spec.Volumes[1].EmptyDir.SizeLimit
+	want.Volumes = append(want.Volumes, corev1.Volume{
+		Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: limit}},
+	})
+	if diff := cmp.Diff(want, pod.Spec); diff != "" {
+		t.Errorf("-timer +by hand:\n%s", diff)
+	}
+}
+
 // Exit codes lead to what the README's table says: what mends itself is started again without being counted, what
 // needs somebody ends the Job, and what the program never ends with (a kill) is counted.
 func TestThePodFailurePolicyFollowsTheTable(t *testing.T) {

@@ -62,6 +62,33 @@ func TestTheServiceFollowsTheTable(t *testing.T) {
 	}
 }
 
+// What asks Stripe about open charges is the same unit as the month's but for what it does, and when. It decides as
+// a run does.
+func TestTheReconcilerMayDoNoMoreThanTheRun(t *testing.T) {
+	run, reconcile := unit(t, "billing.service"), unit(t, "billing-reconcile.service")
+	want := []string{"/usr/local/bin/billing", "reconcile", "--on-absent", "charge"}
+	if diff := cmp.Diff(want, reconcile["ExecStart"]); diff != "" {
+		t.Errorf("ExecStart (-want +unit):\n%s", diff)
+	}
+	for _, own := range []string{"Description", "ExecStart", "RestartSec", "TimeoutStartSec"} {
+		if len(run[own]) == 0 || len(reconcile[own]) == 0 {
+			t.Errorf("%s is not set in both", own)
+		}
+		delete(run, own)
+		delete(reconcile, own)
+	}
+	if diff := cmp.Diff(run, reconcile); diff != "" {
+		t.Errorf("the rest (-billing.service +billing-reconcile.service):\n%s", diff)
+	}
+	timer := unit(t, "billing-reconcile.timer")
+	if diff := cmp.Diff([]string{"*-*-*", "12:35:00", "UTC"}, timer["OnCalendar"]); diff != "" {
+		t.Errorf("OnCalendar (-want +timer):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"yes"}, timer["Persistent"]); diff != "" {
+		t.Errorf("a host that was off starts nothing when it is back:\n%s", diff)
+	}
+}
+
 // Each secret is a credential, and its setting names the credential's file; no variable holds one.
 func TestTheServiceTakesSecretsAsCredentials(t *testing.T) {
 	service := unit(t, "billing.service")
