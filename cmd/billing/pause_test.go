@@ -290,18 +290,3 @@ func TestTheBreakerWaitsOutATotalOutage(t *testing.T) {
 	}
 	o.mustBeWhole()
 }
-
-// The role that runs the month may approve, pause and resume.
-func TestTheRoleThatRunsMayApproveAndPause(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t)
-	o.as("billing_run")
-	o.env["BILLING_REQUIRE_APPROVAL"] = "true"
-	o.imports(october, customers(3))
-	o.must(0, "approve", "--period", october, "--plan", o.must(0, "preview", "--period", october, "--json").json(t).Plan, "--by", "anna")
-	o.must(0, "pause", "--account", "a0001", "--why", "test")
-	o.month(3, "--canary", "2")
-	o.must(0, "resume", "--account", "a0001")
-	o.month(0)
-	o.mustBeWhole()
-}
