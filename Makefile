@@ -9,8 +9,8 @@ COMMIT ?= $(shell git -c safe.directory='*' rev-parse --short HEAD 2>/dev/null |
 # withpg runs a command with a PostgreSQL for tests: TEST_DATABASE_URL's, else a private one from the
 # machine's binaries (which it installs or downloads where there are none), else one in Docker.
 withpg := go run ./fixtures/testdb/withpg --
-# Two packages at once, eight tests in each: tests wait for PostgreSQL more than they compute.
-gotest := go test -count=1 -p 2 -parallel 8
+# Two packages at once, ten tests in each: tests wait for PostgreSQL more than they compute.
+gotest := go test -count=1 -p 2 -parallel 10
 tool := go tool -modfile=.ci/tools/go.mod
 
 # The packages that have benchmarks, and those whose tests do more under BILLING_PROOF=1.
