@@ -168,7 +168,6 @@ func TestTheSamePaymentLeavesTheSameRowOnEveryWay(t *testing.T) {
 	t.Run("ways", func(t *testing.T) {
 		for _, way := range ways {
 			t.Run(way, func(t *testing.T) {
-				t.Parallel()
 				o := newOffice(t)
 				o.ungated()
 				o.imports(october, list)
