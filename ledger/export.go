@@ -37,13 +37,20 @@ type ReportCharge struct {
 	SettledAt      *time.Time
 	RunID          uuid.UUID
 	RequestID      string
+	// Fee and Net are what Stripe took of the payment and what was left, in major units
+	// of BalanceCurrency; nil until an audit saw it booked.
+	Fee, Net        *string
+	Payout          string
+	AvailableOn     *time.Time
+	Refunds         int
+	BalanceCurrency string
 }
 
 const reportChargeColumns = `
     r.job, r.period, r.account_id, r.name, r.billing_key, r.try, r.idempotency_key, r.state, r.reason, r.amount::text AS amount,
     r.currency, r.amount_minor, r.payment_intent, r.stripe_customer, r.stripe_account, r.decline_code,
     r.amount_refunded::text AS amount_refunded, r.disputed, r.sends, r.created_at, r.window_opened_at, r.settled_at, r.run_id,
-    r.request_id`
+    r.request_id, r.fee::text AS fee, r.net::text AS net, r.payout, r.available_on, r.refunds, r.balance_currency`
 
 const sqlReportCharges = `
 SELECT` + reportChargeColumns + `

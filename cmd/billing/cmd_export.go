@@ -135,6 +135,13 @@ type chargeJSONL struct {
 	SettledAt      *string `json:"settled_at"`
 	RunID          string  `json:"run_id"`
 	RequestID      string  `json:"request_id"`
+	// What an audit saw on Stripe's balance, in its currency.
+	Fee             *string `json:"fee"`
+	Net             *string `json:"net"`
+	Payout          string  `json:"payout"`
+	AvailableOn     *string `json:"available_on"`
+	Refunds         int     `json:"refunds"`
+	BalanceCurrency string  `json:"balance_currency"`
 }
 
 func chargeToJSONL(c ledger.ReportCharge) chargeJSONL {
@@ -145,7 +152,18 @@ func chargeToJSONL(c ledger.ReportCharge) chargeJSONL {
 		StripeAccount: c.StripeAccount, DeclineCode: c.DeclineCode, AmountRefunded: moneyText(c.AmountRefunded, c.Currency),
 		Disputed: c.Disputed, Sends: c.Sends, CreatedAt: rfc3339(&c.CreatedAt), WindowOpenedAt: nullIfEmpty(rfc3339(c.WindowOpenedAt)),
 		SettledAt: nullIfEmpty(rfc3339(c.SettledAt)), RunID: c.RunID.String(), RequestID: c.RequestID,
+		Fee: bookedText(c.Fee, c.BalanceCurrency), Net: bookedText(c.Net, c.BalanceCurrency), Payout: c.Payout,
+		AvailableOn: nullIfEmpty(rfc3339(c.AvailableOn)), Refunds: c.Refunds, BalanceCurrency: c.BalanceCurrency,
 	}
+}
+
+// bookedText is an amount on Stripe's balance, nil until it is booked.
+func bookedText(amount *string, currency string) *string {
+	if amount == nil {
+		return nil
+	}
+	text := moneyText(*amount, currency)
+	return &text
 }
 
 func nullIfEmpty(s string) *string {
@@ -171,6 +189,7 @@ var chargeColumns = []string{
 	"job", "period", "account_id", "name", "billing_key", "try", "idempotency_key", "state", "reason", "amount", "currency",
 	"amount_minor", "payment_intent", "stripe_customer", "stripe_account", "decline_code", "amount_refunded", "disputed", "sends",
 	"created_at", "window_opened_at", "settled_at", "run_id", "request_id",
+	"fee", "net", "payout", "available_on", "refunds", "balance_currency",
 }
 
 type csvCharges struct {
@@ -192,7 +211,8 @@ func (c *csvCharges) write(charge ledger.ReportCharge) error {
 	c.row = append(c.row[:0], v.Job, v.Period, v.AccountID, disarm(v.Name), v.BillingKey, strconv.Itoa(v.Try), orEmpty(v.IdempotencyKey),
 		v.State, v.Reason, v.Amount, v.Currency, minor, orEmpty(v.PaymentIntent), v.StripeCustomer, v.StripeAccount, v.DeclineCode,
 		v.AmountRefunded, strconv.FormatBool(v.Disputed), strconv.Itoa(v.Sends), v.CreatedAt, orEmpty(v.WindowOpenedAt),
-		orEmpty(v.SettledAt), v.RunID, v.RequestID)
+		orEmpty(v.SettledAt), v.RunID, v.RequestID, orEmpty(v.Fee), orEmpty(v.Net), v.Payout, orEmpty(v.AvailableOn),
+		strconv.Itoa(v.Refunds), v.BalanceCurrency)
 	return c.w.Write(c.row)
 }
 

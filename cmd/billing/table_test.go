@@ -70,12 +70,13 @@ func TestExportedRows(t *testing.T) {
 	for format, want := range map[string]string{
 		"csv": strings.Join(chargeColumns, ",") + "\n" +
 			"monthly-billing,2026-10,-5,'=1+1,monthly-billing/2026-10/-5,1,,succeeded,,-70.00,usd,-7000,pi_1,,,,0.00,false,1," +
-			"2026-10-31T23:05:00Z,,,00000000-0000-4000-8000-000000000001,req_1\n",
+			"2026-10-31T23:05:00Z,,,00000000-0000-4000-8000-000000000001,req_1,,,,,0,\n",
 		"jsonl": `{"job":"monthly-billing","period":"2026-10","account_id":"-5","name":"=1+1","billing_key":"monthly-billing/2026-10/-5",` +
 			`"try":1,"idempotency_key":null,"state":"succeeded","reason":"","amount":"-70.00","currency":"usd","amount_minor":-7000,` +
 			`"payment_intent":"pi_1","stripe_customer":"","stripe_account":"","decline_code":"","amount_refunded":"0.00","disputed":false,` +
 			`"sends":1,"created_at":"2026-10-31T23:05:00Z","window_opened_at":null,"settled_at":null,` +
-			`"run_id":"00000000-0000-4000-8000-000000000001","request_id":"req_1"}` + "\n",
+			`"run_id":"00000000-0000-4000-8000-000000000001","request_id":"req_1",` +
+			`"fee":null,"net":null,"payout":"","available_on":null,"refunds":0,"balance_currency":""}` + "\n",
 	} {
 		var b bytes.Buffer
 		w, err := chargeWriters[format](&b)
