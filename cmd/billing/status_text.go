@@ -31,6 +31,7 @@ func (s *standing) text(a *app) string {
 	if len(s.summary.Sums) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", a.sumsTable(s.summary.Sums))
 	}
+	s.addAged(&b, a)
 	s.addFindings(&b, a)
 	b.WriteString("\n")
 	for i, step := range s.next() {
