@@ -325,7 +325,7 @@ func recordTaken(ctx context.Context, pool *pgxpool.Pool, run Run, a Answer) (re
 		opened, err := OpenFinding(ctx, tx, Finding{
 			Kind: "payment_intent_taken", Severity: SeverityAct, Job: run.Job, Period: run.Period, AccountID: a.AccountID,
 			BillingKey: a.BillingKey, PaymentIntent: a.PaymentIntent,
-			Expected: "a PaymentIntent of its own", Seen: "one that pays for another charge",
+			Expected: "a PaymentIntent of its own", Seen: SeenTaken,
 		})
 		rec.Findings += int64(count(opened))
 		return err

@@ -171,7 +171,7 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 	}
 	for _, table := range []string{"job_run_attempts", "findings"} {
 		w.refused(table+" delete", table+"_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.`+table)
-		w.refused(table+" truncate", table+"_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.`+table)
+		w.refused(table+" truncate", table+"_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.`+table+` CASCADE`)
 	}
 	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices`)
 	w.refused("delete a charge", "charges_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.charges`)

@@ -94,7 +94,7 @@ SELECT m.last_event, m.t, m.job, m.period, m.account_id, m.try, @from, 'pending'
 FROM moved m`
 
 // Requeue opens a new try, or the first one, for a charge that was skipped,
-// rejected or void, after a complete look that began at lookedAt and found nothing
+// rejected, void or declined, after a complete look that began at lookedAt and found nothing
 // that was paid or may be. It reports false if the charge is not what it was. The
 // caller owns the period (ErrClaimLost otherwise).
 func (r Run) Requeue(ctx context.Context, tx pgx.Tx, q Requeue, person, why string, lookedAt time.Time) (bool, error) {

@@ -144,7 +144,7 @@ func settleTaken(ctx context.Context, pool *pgxpool.Pool, by Actor, f Found) err
 		_, err = OpenFinding(ctx, tx, Finding{
 			Kind: "payment_intent_taken", Severity: SeverityAct, Job: charges.job, Period: charges.period, AccountID: charges.account,
 			BillingKey: f.BillingKey, PaymentIntent: f.PaymentIntent,
-			Expected: "a PaymentIntent of its own", Seen: "one that pays for another charge",
+			Expected: "a PaymentIntent of its own", Seen: SeenTaken,
 		})
 		return err
 	})

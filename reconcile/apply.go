@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ func (r *Reconciler) apply(ctx context.Context, w Work, lookedAt time.Time, verd
 		}
 		r.alive()
 	}
+	if w.Act == ActCancel {
+		verdicts = r.clear(verdicts)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range verdicts {
@@ -54,6 +58,9 @@ func (r *Reconciler) write(ctx context.Context, w Work, lookedAt time.Time, verd
 	}
 	if err := r.writeAbsent(ctx, w, lookedAt, verdicts); err != nil {
 		return err
+	}
+	if w.Act == ActCancel {
+		return r.cancelOpen(ctx, w, verdicts)
 	}
 	return r.writeRequeues(ctx, w, lookedAt, verdicts)
 }
@@ -181,7 +188,7 @@ func (r *Reconciler) actor(w Work) ledger.Actor {
 
 // decideAnew asks what requeued charges are to ask for.
 func (r *Reconciler) decideAnew(ctx context.Context, w Work, list []ledger.OpenCharge) (map[string]ledger.Requeue, error) {
-	if w.Act != ActRequeue {
+	if !w.Act.opensTry() {
 		return nil, nil
 	}
 	decided, err := r.opts.Decide(ctx, r.pool, w.Period, list)
@@ -240,7 +247,7 @@ func (r *Reconciler) line(w Work, v *verdict) Line {
 		Outcome: v.outcome, Period: w.Period, AccountID: v.charge.AccountID, BillingKey: v.charge.BillingKey, Amount: v.charge.Amount,
 		Currency: v.charge.Currency, PaymentIntent: v.paymentIntent, Found: v.seen, Done: v.done,
 	}
-	l.Next = next(w, v)
+	l.Next = cmp.Or(v.next, next(w, v))
 	return l
 }
 
@@ -276,6 +283,8 @@ func again(act Act, of, otherwise string) string {
 		return "billing release" + of + " --why W"
 	case ActRequeue:
 		return "billing requeue" + of + " --why W"
+	case ActCancel, ActRetry:
+		return "billing retry-declined" + of + " --why W"
 	}
 	return otherwise
 }

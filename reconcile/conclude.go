@@ -84,6 +84,12 @@ func (s *spanLook) conclude(ctx context.Context, list []ledger.OpenCharge, why e
 }
 
 func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, why error) (verdict, error) {
+	if err := s.r.addKnown(ctx, s.w, s.stripeAccount, &c, &e); err != nil {
+		if isFatal(err) || ctx.Err() != nil {
+			return verdict{}, err
+		}
+		return verdict{charge: c, outcome: OutcomeUnreadable, seen: err.Error(), done: "nothing"}, nil
+	}
 	switch {
 	case why != nil && len(e.intents) > 0 && !slices.ContainsFunc(e.intents, isLive):
 		// The list is not complete: what it leaves out may have been paid.

@@ -69,7 +69,7 @@ type lookup struct {
 	lookedAt      time.Time
 	tries         map[string][]ledger.TrySeen // by account
 	witnesses     map[string][]string         // PaymentIntents by customer
-	requeues      map[string]ledger.Requeue   // by account, for ActRequeue
+	requeues      map[string]ledger.Requeue   // by account, for what opens tries
 
 	mu       sync.Mutex
 	verdicts []verdict
@@ -90,7 +90,7 @@ func (g *lookup) do(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.w.Act == ActRequeue && g.r.noSearch.Load() {
+	if g.w.Act.opensTry() && g.r.noSearch.Load() {
 		g.isGone(open)
 		open = nil
 	}
@@ -164,7 +164,7 @@ func (g *lookup) isSearched(c *ledger.OpenCharge) bool {
 	if g.r.noSearch.Load() || g.w.Rebuild {
 		return false
 	}
-	return g.w.Act == ActRequeue || c.PaymentIntent == "" && c.WindowOpenedAt != nil
+	return g.w.Act.opensTry() || c.PaymentIntent == "" && c.WindowOpenedAt != nil
 }
 
 func (g *lookup) searchTen(ctx context.Context, ten []int) (left []int, err error) {
@@ -323,10 +323,11 @@ func (g *lookup) judgeByList(ctx context.Context, same []int) (verdicts []verdic
 			return nil, err
 		}
 		c := g.charges[i]
-		v := g.r.judge.decide(c, evidence{
-			intents: seen.byKey[c.BillingKey], lookedAt: g.lookedAt, tries: g.tries[c.AccountID], unexplained: seen.unexplained(&c),
-		})
-		verdicts = append(verdicts, v.withRequeue(g.requeues))
+		e := evidence{intents: seen.byKey[c.BillingKey], lookedAt: g.lookedAt, tries: g.tries[c.AccountID], unexplained: seen.unexplained(&c)}
+		if err := g.r.addKnown(ctx, g.w, g.stripeAccount, &c, &e); err != nil {
+			return nil, err
+		}
+		verdicts = append(verdicts, g.r.judge.decide(c, e).withRequeue(g.requeues))
 	}
 	return verdicts, g.mustExist(ctx, silent, verdicts)
 }

@@ -32,12 +32,15 @@ type verdict struct {
 	found   *ledger.Found
 	absent  *ledger.Absent
 	// requeue opens a new try; anew is what it asks for.
-	requeue       bool
-	anew          ledger.Requeue
+	requeue bool
+	anew    ledger.Requeue
+	// cancel are PaymentIntents that must be cancelled before.
+	cancel        []gateway.PaymentIntent
 	findings      []ledger.Finding
 	until         *time.Time
 	paymentIntent string
 	seen, done    string
+	next          string // what to type, where the outcome does not say it
 }
 
 // judge decides. It has no clock and reads nothing.
@@ -48,9 +51,13 @@ type judge struct {
 	act         Act
 	policy      Policy
 	absentAfter time.Duration
+	// rulings say which declined charges may be tried again, by account.
+	rulings map[string]Ruling
 	// restored says that the ledger forgot sends: what was not, or not in vain, as
 	// far as it knows, may have been sent until its window ended.
 	restored bool
+	// disowned are payments that a person resolved as not their charge's.
+	disowned map[ledger.Disowned]bool
 }
 
 // sorted are the PaymentIntents of one billing key, by what they can prove.
@@ -70,23 +77,27 @@ type sorted struct {
 // there is nothing of the current try, its absence.
 func (j judge) decide(c ledger.OpenCharge, e evidence) verdict {
 	v := verdict{charge: c, outcome: OutcomeUnchanged}
-	s := j.sort(&c, e)
+	s := j.withoutDisowned(&c, j.sort(&c, e), e)
 	for _, pi := range s.odd {
-		v.findings = append(v.findings, j.finding(&c, "not_as_asked", pi, asked(&c), "a PaymentIntent with our key and another "+j.differs(&c, pi, e.tries)))
+		v.findings = append(v.findings, j.notAsAsked(&c, pi, e))
 	}
 	switch {
 	case len(s.paid) > 0:
 		return j.alive(v, append(s.paid, s.live...))
+	case len(s.live) > 0 && j.act.retries():
+		return j.declinedAndLive(v, s.live)
 	case len(s.live) > 0:
 		return j.alive(v, s.live)
 	case len(s.odd) > 0:
 		return j.review(v, s.odd[0], "not_as_asked", "it is not as asked: another "+j.differs(&c, s.odd[0], e.tries))
 	case len(s.strange) > 0:
 		pi := s.strange[0]
-		v.findings = append(v.findings, j.finding(&c, "unknown_try", pi, fmt.Sprintf("no try after %d", c.Try), fmt.Sprintf("try %d", pi.Try)))
+		v.findings = append(v.findings, j.unknownTry(&c, pi))
 		return j.review(v, pi, "unknown_try", fmt.Sprintf("of try %d, which the ledger does not know", pi.Try))
 	case j.act == ActRequeue:
 		return j.mayRequeue(v, s, e)
+	case j.act.retries():
+		return j.mayRetry(v, s, e)
 	case len(s.unpaid) > 0:
 		return j.unpaid(v, s.unpaid, e)
 	}

@@ -41,6 +41,11 @@ const (
 	ActRelease
 	// ActRequeue opens a new try for skipped, rejected and void charges.
 	ActRequeue
+	// ActCancel cancels what is open of declined charges that may be tried again; see
+	// Retry.
+	ActCancel
+	// ActRetry opens their next try, by a look of its own.
+	ActRetry
 )
 
 // Options is everything that a Reconciler depends on besides the ledger and
@@ -60,8 +65,12 @@ type Options struct {
 	// Person and Why are kept with what a person ordered.
 	Person, Why string
 	// Decide tells what some accounts are to be asked for today, in a new try; a
-	// row whose decision is not pending can't be charged. For ActRequeue.
+	// row whose decision is not pending can't be charged. For what opens tries.
 	Decide func(ctx context.Context, q ledger.Querier, period ledger.Period, list []ledger.OpenCharge) ([]ledger.Requeue, error)
+	// Rule tells which declined charges may be tried again, by account; for PlanRetry.
+	Rule func(ctx context.Context, q ledger.Querier, period ledger.Period, list []ledger.OpenCharge) (map[string]Ruling, error)
+	// Cancel cancels a PaymentIntent and returns what it is then; for Retry.
+	Cancel func(ctx context.Context, stripeAccount string, pi gateway.PaymentIntent, deadline gateway.Deadline) (gateway.PaymentIntent, error)
 	// Record records the billable rows of some accounts, for Rebuild.
 	Record func(ctx context.Context, tx pgx.Tx, run ledger.Run, accounts []string, windowOpensAt time.Time) (int64, error)
 	// CheckClock compares Postgres's clock with the Date of an answer; an error ends
@@ -88,7 +97,7 @@ type Work struct {
 	// those inside it that were sent. Unsettled refreshes processing and
 	// action_required. Held looks at held ones too, whether they were paid.
 	Pending, Inside, Unsettled, Held bool
-	// Accounts limits ActRelease and ActRequeue; nil is all. States are those that
+	// Accounts limits what a person ordered; nil is all. States are those that
 	// ActRequeue takes.
 	Accounts []string
 	States   []ledger.ChargeState
@@ -113,6 +122,7 @@ type Reconciler struct {
 	restored atomic.Bool
 	// noSearch is set where Stripe has no search, and once one failed.
 	noSearch atomic.Bool
+	retry    retrying
 	// absent are never-sent charges that wait for the end of the look.
 	absent []putOff
 	total  int64
@@ -149,9 +159,13 @@ func (r *Reconciler) Look(ctx context.Context, w Work) (Report, error) {
 	r.noSearch.Store(r.opts.NoSearch)
 	r.judge = judge{
 		job: r.opts.Job, period: w.Period, livemode: r.opts.Livemode, act: w.Act, policy: r.opts.OnAbsent,
-		absentAfter: r.opts.AbsentAfter,
+		absentAfter: r.opts.AbsentAfter, rulings: r.retry.rulings,
 	}
-	err := r.look(ctx, w)
+	var err error
+	if r.judge.disowned, err = ledger.ReadDisowned(ctx, r.pool, r.opts.Job, w.Period); err != nil {
+		return r.report, err
+	}
+	err = r.look(ctx, w)
 	if err == nil && !r.opts.DryRun && w.Act == ActSettle {
 		err = ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
 			if err := ledger.NoteLongProcessing(ctx, tx, r.opts.Job, w.Period); err != nil {
@@ -319,6 +333,8 @@ func (w Work) states() []ledger.ChargeState {
 	switch {
 	case w.Act == ActRelease, w.Held && w.Act == ActSettle:
 		return []ledger.ChargeState{ledger.ChargeHeld}
+	case w.Act.retries():
+		return []ledger.ChargeState{ledger.ChargeDeclined}
 	case w.Act == ActRequeue:
 		return w.States
 	}

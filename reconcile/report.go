@@ -37,6 +37,8 @@ const (
 	OutcomeUnreadable Outcome = "unreadable"
 	// OutcomeRefused: what was ordered can't be done to it.
 	OutcomeRefused Outcome = "refused"
+	// OutcomeNotRetried: declined, and by the rules not to be tried again, or not yet.
+	OutcomeNotRetried Outcome = "not_retried"
 	// OutcomeNotRecorded: a payment for which the ledger has no charge.
 	OutcomeNotRecorded Outcome = "not_recorded"
 )
@@ -45,7 +47,7 @@ const (
 var Outcomes = []Outcome{
 	OutcomeSucceeded, OutcomeProcessing, OutcomeActionRequired, OutcomeDeclined, OutcomeReview, OutcomeRenewed, OutcomeRequeued,
 	OutcomeHeld, OutcomeWaiting, OutcomeInWindow, OutcomeUnchanged, OutcomeBusy, OutcomeMovedOn, OutcomeUnreadable, OutcomeRefused,
-	OutcomeNotRecorded,
+	OutcomeNotRetried, OutcomeNotRecorded,
 }
 
 // Line is what became of one charge, for people.

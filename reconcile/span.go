@@ -47,6 +47,8 @@ type spanLook struct {
 	// only limits the look to these charges, by billing key; nil is all. Their
 	// customers are gone.
 	only map[string]ledger.OpenCharge
+	// accounts are those of the work; nil is all.
+	accounts map[string]bool
 
 	mu       sync.Mutex
 	pages    int64
@@ -62,6 +64,12 @@ func (r *Reconciler) span(ctx context.Context, w Work, stripeAccount string, how
 	s := &spanLook{
 		r: r, w: w, stripeAccount: stripeAccount, budget: how.budget,
 		expected: map[string]bool{}, sets: map[string][]gateway.PaymentIntent{}, decided: map[string]bool{},
+	}
+	for _, account := range w.Accounts {
+		if s.accounts == nil {
+			s.accounts = map[string]bool{}
+		}
+		s.accounts[account] = true
 	}
 	for _, c := range only {
 		if s.only == nil {
@@ -258,5 +266,5 @@ func (s *spanLook) wants(c *ledger.OpenCharge) bool {
 	if s.w.Act == ActSettle {
 		return true
 	}
-	return slices.Contains(s.w.states(), c.State) && (s.w.Accounts == nil || slices.Contains(s.w.Accounts, c.AccountID))
+	return slices.Contains(s.w.states(), c.State) && (s.accounts == nil || s.accounts[c.AccountID])
 }

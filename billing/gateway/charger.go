@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -132,36 +130,4 @@ func (c *Charger) log(ctx context.Context, p Permit, a Answer) {
 		slog.String("reason", a.Reason), slog.Int("status", a.HTTPStatus), slog.Bool("replayed", a.Replayed),
 		slog.String("request_id", a.RequestID), slog.String("payment_intent", a.PaymentIntent),
 		slog.Duration("latency", a.Latency))
-}
-
-// Canceller cancels open PaymentIntents, so that nobody can pay them any more.
-type Canceller struct {
-	client *Client
-	finder *Finder
-}
-
-// Cancel asks Stripe to cancel a PaymentIntent and returns it as it is then,
-// read again by id: whatever the answer was, only that status counts, and it
-// may be succeeded. The caller decides by StateOf. The error is an *Error.
-func (x *Canceller) Cancel(ctx context.Context, stripeAccount, id string) (PaymentIntent, Meta, error) {
-	ctx, cancel := context.WithTimeout(ctx, x.client.life)
-	defer cancel()
-	const doing = "cancel PaymentIntent"
-	if !plainID(id) {
-		return PaymentIntent{}, Meta{}, &Error{Doing: doing, Kind: KindRefused, Message: "not a PaymentIntent id"}
-	}
-	const body = "cancellation_reason=abandoned"
-	reply := x.client.post(ctx, body, &ticket{
-		path: intentsPath + "/" + id + "/cancel",
-		// Cancelling twice does no harm, while a fixed key would repeat a stored
-		// failure for a day.
-		key:           "cancel/" + id + "/" + rand.Text(),
-		stripeAccount: stripeAccount, sha256: sha256.Sum256([]byte(body)),
-		check: func() error { return nil },
-	})
-	switch reply.Status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return PaymentIntent{}, Meta{}, readError(doing+" "+id, reply)
-	}
-	return x.finder.Get(ctx, stripeAccount, id)
 }

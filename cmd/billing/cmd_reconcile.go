@@ -28,8 +28,13 @@ the next run sends it.
 Examples:
    billing reconcile
    billing reconcile --period 2026-10 --dry-run
+   billing reconcile --period 2026-10 --audit
    billing reconcile --period 2026-10 --rebuild --why "restored the backup of 3 am"
 
+--audit compares the whole period with Stripe, both ways and to the cent: it opens
+a finding for each difference, closes those that are no longer true, and records
+refunds, disputes and fees beside the charges. If a page can't be read nothing is
+concluded; the next audit goes on behind what was read.
 --rebuild brings a ledger that was restored from a backup up to what Stripe shows.
 
 Exit codes: 0 every outcome is known   4 a person is needed   64 usage
@@ -44,6 +49,8 @@ func (a *app) reconcileCommand(code *int) *cli.Command {
 		Name: "reconcile", Usage: "find out from Stripe what became of charges whose outcome is not known", Description: reconcileHelp,
 		Flags: append([]cli.Flag{
 			periodFlag(), zoneFlag(), onAbsentFlag("hold"), absentAfterFlag(),
+			&cli.BoolFlag{Name: "audit", Usage: "compare the whole period with Stripe, both ways; needs --period", EnvVars: []string{"BILLING_AUDIT"}},
+			maxShareFlag("max-refunded", "refunded"), maxShareFlag("max-disputed", "disputed"),
 			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why", EnvVars: []string{"BILLING_REBUILD"}},
 			dryRunFlag(), formatFlag(), whyFlag(), byFlag(), readRateFlag(), leaseFlag(),
 		}, metricsFlags()...),
@@ -123,6 +130,8 @@ func startLooking(ctx context.Context, a *app, c *cli.Context) (*looking, func()
 func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	rebuild := c.Bool("rebuild")
 	switch {
+	case c.Bool("audit"):
+		return doAudit(ctx, a, c)
 	case rebuild && c.String("period") == "":
 		return nil, usagef("--rebuild needs --period: which month was restored?")
 	case rebuild && !c.Bool("dry-run") && strings.TrimSpace(c.String("why")) == "":
@@ -216,8 +225,15 @@ func (l *looking) period(ctx context.Context, period ledger.Period, rebuild bool
 	return err
 }
 
-// owning does the work under the period's claim.
+// owning looks under the period's claim.
 func (l *looking) owning(ctx context.Context, work reconcile.Work, before func(context.Context, pgx.Tx) error) error {
+	return l.owningFor(ctx, work, before, l.look)
+}
+
+// owningFor does the work under the period's claim.
+func (l *looking) owningFor(ctx context.Context, work reconcile.Work, before func(context.Context, pgx.Tx) error,
+	look func(context.Context, reconcile.Work, func()) error,
+) error {
 	loc, err := zoneOf(l.c)
 	if err != nil {
 		return err
@@ -233,7 +249,7 @@ func (l *looking) owning(ctx context.Context, work reconcile.Work, before func(c
 		defer l.a.owns(nil)
 		work.Run, work.Horizon = &run, run.Horizon()
 		before := l.report.total
-		err := l.look(ctx, work, alive)
+		err := look(ctx, work, alive)
 		return ledger.Outcome{
 			Recorded: l.report.total.Recorded - before.Recorded, Settled: l.report.total.Settled - before.Settled, Renewed: l.report.total.Renewed - before.Renewed,
 		}, err

@@ -136,6 +136,7 @@ type standing struct {
 	findings    []ledger.Finding
 	events      []ledger.PeriodEvent
 	pauses      []ledger.Pause // of the whole job first
+	aged        []ledger.AgedItem
 }
 
 func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
@@ -170,6 +171,9 @@ func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
 		return err
 	}
 	if s.events, err = ledger.ReadPeriodEvents(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	if s.aged, err = ledger.ReadAged(ctx, q, s.job, s.period); err != nil {
 		return err
 	}
 	s.pauses, err = ledger.OpenPauses(ctx, q, s.job)
@@ -240,6 +244,11 @@ func (s *standing) next() []string {
 			fmt.Sprintf("billing reconcile --period %s   (looks once more)", s.period),
 			fmt.Sprintf("billing release --period %s --account A --why W   (charges it), or billing void", s.period),
 		}
+	case s.done() && s.outcome() == "needs_person" && s.summary.FindingsToAct > 0:
+		return []string{
+			fmt.Sprintf("billing findings --period %s   (each with what to type about it)", s.period),
+			fmt.Sprintf("billing show --period %s --account A   (one charge's history)", s.period),
+		}
 	case s.done() && s.outcome() == "needs_person":
 		return []string{
 			fmt.Sprintf("billing export charges --period %s --output charges.csv   (lists them)", s.period),
@@ -288,6 +297,7 @@ type statusJSON struct {
 	Pauses        []pauseJSON `json:"pauses"` // of the job; an empty account is all of them
 	HeartbeatAt   string      `json:"heartbeat_at,omitempty"`
 	FinishedAt    string      `json:"finished_at,omitempty"`
+	Aged          []agedJSON  `json:"aged"` // what is open, and since when
 	Next          []string    `json:"next"`
 }
 
@@ -302,7 +312,7 @@ func (s *standing) fill(out *result) {
 	details := statusJSON{
 		Closed: closeToJSON(s.closed), NeedsClose: s.needsClose, PendingInside: inside, PendingPast: past,
 		WindowEndsAt: rfc3339(s.summary.NextWindowEnds), Unanswered: s.summary.Unanswered, NextLookAt: rfc3339(s.summary.NextLook(s.absentAfter)), Unrecorded: s.summary.Unrecorded, Changed: s.summary.Changed,
-		FindingsToAct: s.summary.FindingsToAct, Next: s.next(), Paused: s.summary.Paused, Pauses: pausesToJSON(s.pauses),
+		FindingsToAct: s.summary.FindingsToAct, Aged: s.agedJSON(), Next: s.next(), Paused: s.summary.Paused, Pauses: pausesToJSON(s.pauses),
 	}
 	if s.run != nil {
 		out.addRun(*s.run)

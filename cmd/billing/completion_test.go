@@ -66,7 +66,7 @@ func TestBashCompletesWhatWasTyped(t *testing.T) {
 	script := runs(t, "completion", "bash")
 	for typed, want := range map[string][]string{
 		"imp":                              {"import"},
-		"re":                               {"reconcile", "release", "requeue", "resume", "reopen"},
+		"re":                               {"reconcile", "release", "requeue", "retry-declined", "resolve", "resume", "reopen"},
 		"import |":                         {"--help", "accounts", "invoices"},
 		"import invoices --re":             {"--replace"},
 		"import invoices --file oct":       {"october.csv"},

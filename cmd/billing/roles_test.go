@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -160,7 +161,11 @@ func (o *office) guarded() {
 	o.t.Helper()
 	var list []string
 	for _, table := range o.tables() {
-		list = append(list, "DELETE FROM "+table, "TRUNCATE "+table+" CASCADE", "ALTER TABLE "+table+" DISABLE TRIGGER ALL", "DROP TABLE "+table+" CASCADE")
+		// The notebook of an audit under way is no record, and is emptied.
+		if !slices.Contains([]string{"billing.audit_lists", "billing.audit_payments", "billing.audit_returns", "billing.audit_differences"}, table) {
+			list = append(list, "DELETE FROM "+table)
+		}
+		list = append(list, "TRUNCATE "+table+" CASCADE", "ALTER TABLE "+table+" DISABLE TRIGGER ALL", "DROP TABLE "+table+" CASCADE")
 	}
 	for _, table := range []string{"charge_events", "charge_tries", "period_events", "approvals", "approved_amounts"} {
 		list = append(list, "UPDATE billing."+table+" SET period = '2026-09'")

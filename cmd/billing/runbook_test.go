@@ -121,7 +121,7 @@ func TestTheRunbookHasAHeadingForEachCause(t *testing.T) {
 	if diff := cmp.Diff(gates, p.names("## Stopped (3)")); diff != "" {
 		t.Errorf("guards (-program +runbook):\n%s", diff)
 	}
-	kinds := inSource(t, own, `\bKind:\s+"([a-z_]+)"`, `\.finding\([^"\n]*"([a-z_]+)"`, `(?s)INSERT INTO billing\.findings [^;]*?SELECT '([a-z_]+)'`)
+	kinds := inSource(t, own, `\bKind:\s+"([a-z_]+)"`, `\.finding\([^"\n]*"([a-z_]+)"`, `(?s)INSERT INTO billing\.findings [^;]*?SELECT '([a-z_]+)'`, `Finding[A-Z]\w+\s+= "([a-z_]+)"`)
 	if diff := cmp.Diff(kinds, p.names("## Findings")); diff != "" {
 		t.Errorf("kinds of findings (-program +runbook):\n%s", diff)
 	}

@@ -13,7 +13,7 @@ CREATE SCHEMA billing AUTHORIZATION billing_owner;
 GRANT USAGE ON SCHEMA billing TO billing_run, billing_finance, billing_read;
 GRANT SELECT ON ALL TABLES IN SCHEMA billing TO billing_run, billing_finance, billing_read;
 
--- No DELETE and no TRUNCATE anywhere; history takes rows and nothing else. What stands in a
+-- No DELETE and no TRUNCATE of any record; history takes rows and nothing else. What stands in a
 -- charge changes by an UPDATE; that its request stays as it is, and that no state changes without
 -- an event, is then held by triggers, which these roles can't switch off.
 GRANT INSERT, UPDATE ON billing.stripe_identity, billing.job_runs, billing.job_run_attempts, billing.findings,
@@ -26,3 +26,9 @@ GRANT USAGE ON SEQUENCE billing.charge_events_id_seq TO billing_run, billing_fin
 GRANT INSERT ON billing.charges TO billing_run;
 GRANT INSERT ON billing.approvals, billing.approved_amounts TO billing_finance;
 GRANT INSERT, UPDATE ON billing.pauses TO billing_finance;
+
+-- The audit, findings and refunds. Only the notebook of an audit under way is emptied.
+GRANT INSERT, UPDATE ON billing.audits, billing.refund_orders TO billing_run, billing_finance;
+GRANT INSERT, UPDATE, DELETE ON billing.audit_lists, billing.audit_payments, billing.audit_returns,
+    billing.audit_differences TO billing_run, billing_finance;
+GRANT INSERT ON billing.finding_events TO billing_run, billing_finance;
