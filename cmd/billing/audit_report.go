@@ -40,16 +40,7 @@ func doAudit(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	job, err := jobOf(c)
-	if err != nil {
-		return nil, err
-	}
-	m, err := a.metricsOf(c, "reconcile", job)
-	if err != nil {
-		return nil, err
-	}
-	res, err := a.audit(ctx, c, period, m)
-	return m.tell(ctx, res, err), err
+	return a.measured(ctx, c, func(m *measurements) (*result, error) { return a.audit(ctx, c, period, m) })
 }
 
 func (a *app) audit(ctx context.Context, c *cli.Context, period ledger.Period, m *measurements) (*result, error) {

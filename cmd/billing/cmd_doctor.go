@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/urfave/cli/v2"
-
-	"github.com/chargeonce/billing/ledger"
 )
 
 const doctorHelp = `Looks at everything that a run rests on: settings, Postgres, the view
@@ -39,11 +37,9 @@ func examine(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var period ledger.Period
-	if c.String("period") != "" {
-		if period, err = periodOf(c); err != nil {
-			return nil, err
-		}
+	period, err := periodIfGiven(c)
+	if err != nil {
+		return nil, err
 	}
 	d := newDoctor(a, c, job, period)
 	defer d.close()

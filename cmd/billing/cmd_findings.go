@@ -88,10 +88,8 @@ func findingsAsked(c *cli.Context) (q ledger.FindingQuery, err error) {
 	if q.Job, err = jobOf(c); err != nil {
 		return q, err
 	}
-	if c.String("period") != "" {
-		if q.Period, err = periodOf(c); err != nil {
-			return q, err
-		}
+	if q.Period, err = periodIfGiven(c); err != nil {
+		return q, err
 	}
 	q.Kind, q.Severity, q.Account, q.All = c.String("kind"), ledger.Severity(c.String("severity")), c.String("account"), c.Bool("all")
 	switch {

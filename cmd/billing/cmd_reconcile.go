@@ -137,11 +137,14 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	case rebuild && !c.Bool("dry-run") && strings.TrimSpace(c.String("why")) == "":
 		return nil, usagef("--rebuild needs --why: type the reason, such as --why \"restored a backup\"")
 	}
-	if c.String("period") != "" { // a typo is found before anything is asked or pinned
-		if _, err := periodOf(c); err != nil {
-			return nil, err
-		}
+	if _, err := periodIfGiven(c); err != nil {
+		return nil, err
 	}
+	return a.measured(ctx, c, func(m *measurements) (*result, error) { return a.reconcile(ctx, c, rebuild, m) })
+}
+
+// measured does the work of a reconcile, and tells its metrics whatever came of it.
+func (a *app) measured(ctx context.Context, c *cli.Context, do func(*measurements) (*result, error)) (*result, error) {
 	job, err := jobOf(c)
 	if err != nil {
 		return nil, err
@@ -150,7 +153,7 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := a.reconcile(ctx, c, rebuild, m)
+	res, err := do(m)
 	return m.tell(ctx, res, err), err
 }
 

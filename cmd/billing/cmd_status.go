@@ -43,11 +43,9 @@ func status(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var period ledger.Period
-	if c.String("period") != "" {
-		if period, err = periodOf(c); err != nil {
-			return nil, err
-		}
+	period, err := periodIfGiven(c)
+	if err != nil {
+		return nil, err
 	}
 	looks, err := lookOptionsOf(c)
 	if err != nil {

@@ -75,6 +75,15 @@ func periodOf(c *cli.Context) (ledger.Period, error) {
 	return period, nil
 }
 
+// periodIfGiven reads --period where it may be missing: then it is empty. A typo is
+// found before anything is asked.
+func periodIfGiven(c *cli.Context) (ledger.Period, error) {
+	if c.String("period") == "" {
+		return "", nil
+	}
+	return periodOf(c)
+}
+
 // jobAndPeriodOf reads what most commands are about.
 func jobAndPeriodOf(c *cli.Context) (ledger.Job, ledger.Period, error) {
 	job, err := jobOf(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,13 +62,7 @@ func newOffice(t testing.TB, cfg ...stripeemu.Config) *office {
 
 // ungated switches off the gates and the breaker, for months that are not ordinary
 // on purpose.
-func (o *office) ungated() {
-	for _, share := range []string{"MAX_GROWTH", "MAX_DROP", "MAX_SINGLE", "MAX_ACCOUNT_GROWTH", "MAX_SHIFTED", "MAX_JUMPED", "MAX_NEW", "MAX_GONE",
-		"MAX_SKIPPED", "MIN_COUNT", "BREAKER"} {
-		o.env["BILLING_"+share] = "0"
-	}
-	o.env["BILLING_ALLOW_SAME"] = "true"
-}
+func (o *office) ungated() { maps.Copy(o.env, fixture.Ungated) }
 
 // setNow moves Postgres's clock and Stripe's to the same moment.
 func (o *office) setNow(now time.Time) {
