@@ -145,22 +145,24 @@ func (a *auditor) one(ctx context.Context, c *ledger.AuditCharge, set []ledger.A
 		a.report.Compared++
 	}
 	v := a.view(c, set)
+	still := !c.Moved && !c.Sending
 	switch {
 	case c.State == ledger.ChargeSucceeded:
 		return a.paidCharge(ctx, c, v)
-	case len(v.paid) > 0 && !c.Moved && !c.Sending:
+	case len(v.paid) > 0 && still:
 		a.lateCharge(c, v)
-		return nil
+	case v.underWay() != nil && still && slices.Contains(sureOfNothing, c.State):
+		a.lateUnderWay(c, v)
+	default:
+		a.sums.charge(c, string(c.State))
+		for _, p := range v.paid {
+			a.sums.payment("under way", p)
+		}
+		if alive := v.alive(); len(alive) > 1 {
+			a.duplicates(c, alive[0].PaymentIntent, alive[1:])
+		}
 	}
-	a.sums.charge(c, string(c.State))
-	for _, p := range v.paid {
-		a.sums.payment("under way", p)
-	}
-	if alive := append(v.paid, v.live...); len(alive) > 1 {
-		a.duplicates(c, alive[0].PaymentIntent, alive[1:])
-	}
-	isUnderWay := c.State == ledger.ChargeProcessing || c.State == ledger.ChargeActionRequired
-	if isUnderWay && v.own == nil && !c.Moved {
+	if c.PaymentIntent != "" && v.own == nil && still {
 		return a.missing(ctx, c, string(c.State))
 	}
 	return nil
@@ -170,6 +172,23 @@ func (a *auditor) one(ctx context.Context, c *ledger.AuditCharge, set []ledger.A
 type seen struct {
 	own        *ledger.AuditPayment // the ledger's
 	paid, live []*ledger.AuditPayment
+}
+
+func (v seen) alive() []*ledger.AuditPayment { return slices.Concat(v.paid, v.live) }
+
+// underWay is the first payment that Stripe makes without anybody's doing.
+func (v seen) underWay() *ledger.AuditPayment {
+	for _, p := range v.live {
+		if p.Status == gateway.StatusProcessing {
+			return p
+		}
+	}
+	return nil
+}
+
+// besides are those that take money, without one.
+func (v seen) besides(one *ledger.AuditPayment) []*ledger.AuditPayment {
+	return slices.DeleteFunc(v.alive(), func(p *ledger.AuditPayment) bool { return p == one })
 }
 
 // view sorts a set, and notes what is not as asked, and what was cancelled.
@@ -224,13 +243,7 @@ func (a *auditor) mismatch(c *ledger.AuditCharge, p *ledger.AuditPayment, pi gat
 // paidCharge compares a charge that the ledger says is paid.
 func (a *auditor) paidCharge(ctx context.Context, c *ledger.AuditCharge, v seen) error {
 	a.sums.charge(c, "")
-	var others []*ledger.AuditPayment
-	for _, p := range append(v.paid, v.live...) {
-		if p != v.own {
-			others = append(others, p)
-		}
-	}
-	a.duplicates(c, c.PaymentIntent, others)
+	a.duplicates(c, c.PaymentIntent, v.besides(v.own))
 	for _, p := range v.paid {
 		if p != v.own {
 			a.sums.payment(ledger.FindingDuplicate, p)
@@ -273,47 +286,6 @@ func (a *auditor) duplicates(c *ledger.AuditCharge, first string, others []*ledg
 	}
 }
 
-// sureOfNothing are the states in which the ledger said that nobody paid. That what
-// was under way or unknown is paid now is no difference, only news.
-var sureOfNothing = []ledger.ChargeState{
-	ledger.ChargeDeclined, ledger.ChargeRejected, ledger.ChargeSkipped, ledger.ChargeHeld, ledger.ChargeVoid, ledger.ChargeReview,
-}
-
-// lateCharge settles a charge that turned out to be paid: paid wins.
-func (a *auditor) lateCharge(c *ledger.AuditCharge, v seen) {
-	first := v.paid[0]
-	if v.own != nil && slices.Contains(v.paid, v.own) {
-		first = v.own
-	}
-	var others []*ledger.AuditPayment
-	for _, p := range append(v.paid, v.live...) {
-		if p != first {
-			others = append(others, p)
-		}
-	}
-	a.duplicates(c, first.PaymentIntent, others)
-	for _, p := range v.paid {
-		if p != first {
-			a.sums.payment(ledger.FindingDuplicate, p)
-		}
-	}
-	verdict := verdict{charge: c.OpenCharge}
-	if slices.Contains(sureOfNothing, c.State) {
-		verdict.findings = []ledger.Finding{a.judge.finding(&c.OpenCharge, ledger.FindingLatePaid, a.intentOf(first), "not paid: "+string(c.State), "paid")}
-	}
-	verdict = a.judge.settle(verdict, a.intentOf(first), ledger.ChargeSucceeded, "", false)
-	a.late = append(a.late, verdict)
-	a.paid++
-	a.goneBack(c, first)
-	if a.r.opts.DryRun {
-		a.sums.charge(c, string(c.State))
-		a.sums.payment("paid late", first)
-		return
-	}
-	a.sums.charge(c, "")
-	a.sums.own(c, first)
-}
-
 // missing notes a payment that the ledger names and the list does not show, after
 // asking for it by its id: if it is there after all, the list was not complete.
 func (a *auditor) missing(ctx context.Context, c *ledger.AuditCharge, what string) error {
@@ -344,54 +316,4 @@ func (a *auditor) flushIfDue(ctx context.Context) error {
 		return nil
 	}
 	return a.flush(ctx)
-}
-
-// flush settles what turned out to be paid. Its finding comes first: once it is
-// settled nothing shows any more that it was late.
-func (a *auditor) flush(ctx context.Context) error {
-	for _, v := range a.late {
-		a.batch = append(a.batch, v.findings...)
-	}
-	batch := a.batch
-	a.batch, a.since = nil, 0
-	err := a.write(ctx, 0, func(ctx context.Context, tx pgx.Tx) error { return a.audit.NoteDifferences(ctx, tx, batch) })
-	if err != nil || a.r.opts.DryRun {
-		a.late = nil
-		return err
-	}
-	late := a.late
-	a.late = nil
-	return a.settleLate(ctx, late)
-}
-
-func (a *auditor) settleLate(ctx context.Context, late []verdict) error {
-	var found []ledger.Found
-	var opened int64
-	err := a.write(ctx, 0, func(ctx context.Context, tx pgx.Tx) error {
-		opened = 0
-		for _, v := range late {
-			for _, f := range v.findings {
-				isNew, err := ledger.OpenFinding(ctx, tx, f)
-				if err != nil {
-					return err
-				}
-				if isNew {
-					opened++
-				}
-			}
-		}
-		return nil
-	})
-	a.report.Opened += opened
-	for _, v := range late {
-		if v.found != nil {
-			found = append(found, *v.found)
-		}
-	}
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	moved, err := ledger.SettleFound(ctx, a.r.pool, a.r.actor(Work{}), found)
-	a.report.Settled += int64(len(moved))
-	return err
 }

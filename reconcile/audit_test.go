@@ -55,7 +55,7 @@ func TestWhatDiffersOfOneCharge(t *testing.T) {
 	sending := func(c *ledger.AuditCharge) { c.Sending = true }
 	atTry2 := func(c *ledger.AuditCharge) {
 		c.Try, c.Tries, c.TryCustomers = 2, []int{1}, []string{"cus_1"}
-		c.StripeCustomer = "cus_2"
+		c.StripeCustomer, c.PaymentIntent = "cus_2", "" // the closed try has it
 	}
 	for _, test := range []struct {
 		name   string
@@ -81,11 +81,18 @@ func TestWhatDiffersOfOneCharge(t *testing.T) {
 		{"late", auditedCharge("declined"), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded")}, "[late_paid]", true},
 		{"late, twice", auditedCharge("void"), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded"), auditedPayment("pi_2", "succeeded")}, "[duplicate late_paid]", true},
 		{"late, of the try before", auditedCharge("declined", atTry2), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded")}, "[late_paid]", true},
+		{"late, and under way", auditedCharge("declined"), []ledger.AuditPayment{auditedPayment("pi_1", "processing")}, "[late_paid]", true},
+		{"under way another way", auditedCharge("declined"), []ledger.AuditPayment{auditedPayment("pi_1", "requires_payment_method"), auditedPayment("pi_2", "processing")}, "[late_paid]", true},
+		{"under way twice", auditedCharge("void"), []ledger.AuditPayment{auditedPayment("pi_1", "processing"), auditedPayment("pi_2", "processing")}, "[duplicate late_paid]", true},
+		{"in review, and under way", auditedCharge("review"), []ledger.AuditPayment{auditedPayment("pi_1", "processing")}, "[late_paid]", false},
 		{"of another customer", auditedCharge("declined", atTry2), []ledger.AuditPayment{auditedPayment("pi_2", "succeeded", try2)}, "[wrong_customer]", false},
+		{"came good by another, and its own is gone", auditedCharge("processing"), []ledger.AuditPayment{auditedPayment("pi_2", "succeeded")}, "[missing]", true},
 		{"came good", auditedCharge("processing"), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded")}, "[]", true},
 		{"being sent", auditedCharge("pending", sending), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded")}, "[]", false},
 		{"being sent, twice", auditedCharge("pending", sending), []ledger.AuditPayment{auditedPayment("pi_1", "succeeded"), auditedPayment("pi_2", "succeeded")}, "[duplicate]", false},
 		{"declined", auditedCharge("declined"), []ledger.AuditPayment{auditedPayment("pi_1", "requires_payment_method")}, "[]", false},
+		{"declined and gone", auditedCharge("declined"), nil, "[missing]", false},
+		{"declined and gone, and it moved", auditedCharge("declined", moved), nil, "[]", false},
 		{"cancelled", auditedCharge("declined"), []ledger.AuditPayment{auditedPayment("pi_1", "canceled")}, "[canceled]", false},
 		{"cancelled before a new try", auditedCharge("pending", atTry2), []ledger.AuditPayment{auditedPayment("pi_0", "canceled", other)}, "[]", false},
 	} {

@@ -20,6 +20,10 @@ func TestATryIsOpenedOnlyWhenNothingElseCanTakeMoney(t *testing.T) {
 	opened := 0
 	rapid.Check(t, func(t *rapid.T) {
 		c, e := anyCharge(t), anyEvidence(t)
+		if rapid.Bool().Draw(t, "nobody may still pay") { // else hardly a try would be opened
+			e.intents, e.unexplained, c.Leased, c.OpenSends = slices.DeleteFunc(e.intents, isLive), "", false, 0
+			c.WindowOpenedAt, c.LastSentAt = ago(100*time.Hour), nil
+		}
 		if c.State != ledger.ChargeSkipped && rapid.IntRange(0, 5).Draw(t, "declined") > 0 {
 			c.State, c.PaymentIntent = ledger.ChargeDeclined, ""
 		}

@@ -143,11 +143,12 @@ func (w *auditWorld) faults() map[string]bool {
 
 // findings are the debts with findings that need a person, or of which the ledger does
 // not know that the payment was cancelled. Refunds and disputes are no business of the
-// oracle's.
+// oracle's, and what is under way in the ledger may have ended.
 func (w *auditWorld) findings() map[string]bool {
 	w.o.t.Helper()
 	found := map[string]bool{}
-	for _, key := range strings.Fields(one[string](w.o, `SELECT coalesce(string_agg(billing_key, ' '), '') FROM billing.findings WHERE kind NOT IN ('refunded', 'disputed') AND resolved_at IS NULL`)) {
+	for _, key := range strings.Fields(one[string](w.o, `SELECT coalesce(string_agg(f.billing_key, ' '), '') FROM billing.findings f LEFT JOIN billing.charges c USING (billing_key)
+		WHERE f.kind NOT IN ('refunded', 'disputed') AND f.resolved_at IS NULL AND NOT (f.kind = 'canceled' AND c.state IN ('processing', 'action_required'))`)) {
 		found[key] = true
 	}
 	return found

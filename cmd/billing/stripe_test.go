@@ -280,7 +280,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	o.imports(october, customers(120))
-	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Method: "POST", Skip: 30, Times: 30})
+	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLoseRequest, Method: "POST", Skip: 30, Times: 24}) // twenty show the outage
 	p := o.start("run", "--period", october, "--concurrency", "4")
 	if r := p.wait(); r.code != 0 {
 		t.Errorf("want exit 0 after the outage\n%s", r)
