@@ -173,6 +173,19 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 		w.refused(table+" delete", table+"_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.`+table)
 		w.refused(table+" truncate", table+"_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.`+table+` CASCADE`)
 	}
+	w.mustIn(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `WITH f AS (SELECT id FROM billing.findings LIMIT 1),
+			said AS (INSERT INTO billing.finding_events (finding_id, action, person, why) SELECT id, 'refund_ordered', 'anna', 'paid twice' FROM f)
+			INSERT INTO billing.refund_orders (finding_id, try, idempotency_key, body, body_sha256, payment_intent, amount_minor, currency, ordered_by, why, window_opened_at)
+			SELECT id, 1, 'finding/1/refund', 'a=b', sha256('a=b'), 'pi_other', 100, 'usd', 'anna', 'paid twice', billing.now() FROM f`)
+		return err
+	})
+	w.refused("edit what a person said of a finding", "finding_events_append_only", ledger.ErrAppendOnly, `UPDATE billing.finding_events SET why = 'other'`)
+	w.refused("forget it", "finding_events_append_only", ledger.ErrAppendOnly, `DELETE FROM billing.finding_events`)
+	w.refused("forget all", "finding_events_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.finding_events CASCADE`)
+	w.refused("change a refund", "refund_orders_frozen", ledger.ErrTryFrozen, `UPDATE billing.refund_orders SET amount_minor = amount_minor + 1`)
+	w.refused("forget a refund", "refund_orders_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.refund_orders`)
+	w.refused("forget all refunds", "refund_orders_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.refund_orders CASCADE`)
 	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices`)
 	w.refused("delete a charge", "charges_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.charges`)
 	w.refused("truncate charges", "charges_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.charges`)

@@ -58,7 +58,8 @@ func (a *app) audit(ctx context.Context, c *cli.Context, period ledger.Period, m
 	}
 	opts := a.reconciler(l.pool, l.client, l.job, l.looks, func() {})
 	opts.DryRun, opts.Person = l.dryRun, ""
-	report, err := reconcile.New(l.pool, l.client.Finder(), opts).Audit(ctx, reconcile.AuditWork{
+	r := reconcile.New(l.pool, l.client.Finder(), opts)
+	report, err := r.Audit(ctx, reconcile.AuditWork{
 		Period: period, Horizon: horizon, Owner: ownerOf(), Lease: c.Duration("lease"),
 		MaxRefunded: c.Float64("max-refunded"), MaxDisputed: c.Float64("max-disputed"),
 	})
@@ -67,7 +68,16 @@ func (a *app) audit(ctx context.Context, c *cli.Context, period ledger.Period, m
 	if err != nil {
 		return l.out, err
 	}
-	return l.audited(ctx, period, report)
+	if !c.Bool("payouts") {
+		return l.audited(ctx, period, report, nil)
+	}
+	a.newMeter()
+	payouts, err := r.Payouts(ctx, period)
+	a.meter.Load().close()
+	if err != nil {
+		return l.out, fmt.Errorf("the audit is complete, the payouts are not: %w", err)
+	}
+	return l.audited(ctx, period, report, &payouts)
 }
 
 // horizon is the period's, also of one that was never run: something may have been
@@ -88,7 +98,7 @@ func (l *looking) horizon(ctx context.Context, period ledger.Period) (time.Time,
 }
 
 // audited says what a complete audit came to; the exit code is what the ledger says.
-func (l *looking) audited(ctx context.Context, period ledger.Period, report reconcile.AuditReport) (*result, error) {
+func (l *looking) audited(ctx context.Context, period ledger.Period, report reconcile.AuditReport, payouts *reconcile.PayoutReport) (*result, error) {
 	s := standing{job: l.job, period: period, absentAfter: l.looks.absentAfter}
 	if err := ledger.InReadTx(context.WithoutCancel(ctx), l.pool, func(tx pgx.Tx) error { return s.read(ctx, tx) }); err != nil {
 		return l.out, err
@@ -98,14 +108,37 @@ func (l *looking) audited(ctx context.Context, period ledger.Period, report reco
 	if s.run != nil {
 		l.out.addRun(*s.run)
 	}
-	l.out.Details = map[string]any{"audit": auditToJSON(report)}
-	if err := l.a.emit(l.a.auditText(report, s.findings, l.dryRun)); err != nil {
+	details := map[string]any{"audit": auditToJSON(report)}
+	l.out.Details = details
+	text := l.a.auditText(report, s.findings, l.dryRun)
+	if payouts != nil {
+		details["payouts"] = payoutsJSON{payouts.Read, payouts.ByHand, payouts.Found, payouts.Open, payouts.Calls}
+		text += payoutsText(*payouts)
+	}
+	if err := l.a.emit(text); err != nil {
 		return l.out, err
 	}
 	if s.run == nil {
 		return l.out, s.unrunVerdict()
 	}
 	return l.out, s.verdict()
+}
+
+// payoutsJSON is what --payouts adds to --json.
+type payoutsJSON struct {
+	Read   int64 `json:"read"`
+	ByHand int64 `json:"ordered_by_hand"`
+	Found  int64 `json:"payments_found"`
+	Open   int64 `json:"payments_in_none"`
+	Calls  int64 `json:"calls"`
+}
+
+func payoutsText(p reconcile.PayoutReport) string {
+	text := fmt.Sprintf("payouts: %d read, %d payments found in them, %d available and in none; %d calls\n", p.Read, p.Found, p.Open, p.Calls)
+	if p.ByHand > 0 {
+		text += fmt.Sprintf("%d payouts were ordered by hand: nobody can say what is in them\n", p.ByHand)
+	}
+	return text
 }
 
 // unrunVerdict is the ledger's word on a period that was never run: nothing is wrong

@@ -81,7 +81,7 @@ func TestAnAuditOfACleanMonthFindsNothing(t *testing.T) {
 }
 
 // readCSV reads an export by its header; row 0 is the header itself.
-func readCSV(t *testing.T, text string) (rows []map[string]string) {
+func readCSV(t testing.TB, text string) (rows []map[string]string) {
 	t.Helper()
 	var header []string
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {

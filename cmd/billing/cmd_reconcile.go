@@ -33,7 +33,8 @@ Examples:
 
 --audit compares the whole period with Stripe, both ways and to the cent: it opens
 a finding for each difference, closes those that are no longer true, and records
-refunds, disputes and fees beside the charges. If a page can't be read nothing is
+refunds, disputes and fees beside the charges, and with --payouts also which payout
+each payment went into, which takes as many calls again. If a page can't be read nothing is
 concluded; the next audit goes on behind what was read.
 --rebuild brings a ledger that was restored from a backup up to what Stripe shows.
 
@@ -50,6 +51,7 @@ func (a *app) reconcileCommand(code *int) *cli.Command {
 		Flags: append([]cli.Flag{
 			periodFlag(), zoneFlag(), onAbsentFlag("hold"), absentAfterFlag(),
 			&cli.BoolFlag{Name: "audit", Usage: "compare the whole period with Stripe, both ways; needs --period", EnvVars: []string{"BILLING_AUDIT"}},
+			&cli.BoolFlag{Name: "payouts", Usage: "with --audit: find out which payouts the money is in; a call for each 100 payments", EnvVars: []string{"BILLING_PAYOUTS"}},
 			maxShareFlag("max-refunded", "refunded"), maxShareFlag("max-disputed", "disputed"),
 			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why", EnvVars: []string{"BILLING_REBUILD"}},
 			dryRunFlag(), formatFlag(), whyFlag(), byFlag(), readRateFlag(), leaseFlag(),
