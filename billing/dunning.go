@@ -39,6 +39,8 @@ type Dunning struct {
 
 // DeclinedCharge is what is known of a declined charge.
 type DeclinedCharge struct {
+	Job       ledger.Job
+	AccountID string
 	// Try is the last one, from 1.
 	Try int
 	// Asked is the payment method that it asked for, Today the account's now.
@@ -81,7 +83,7 @@ func (d Dunning) Refuse(c DeclinedCharge, now time.Time) (refusal Refusal, ok bo
 	if c.Try >= MaxTries {
 		return Refusal{Why: fmt.Sprintf("it was tried %d times, which is the most", c.Try), Next: "ask the customer to pay another way"}, false
 	}
-	if until, full := networkLimit(c.Card, now); full {
+	if until, full := networkLimit(c, now); full {
 		return Refusal{Why: fmt.Sprintf("the card was tried %d times in 30 days, and the card networks allow %d", len(c.Card), NetworkTries), Until: until}, false
 	}
 	if c.Asked != c.Today {
@@ -126,20 +128,29 @@ func (d Dunning) refuseEarly(c DeclinedCharge, now time.Time) (Refusal, bool) {
 	return Refusal{}, true
 }
 
+// debtor is an account of a job, with a first try each month.
+type debtor struct {
+	job     ledger.Job
+	account string
+}
+
 // networkLimit reports a card that was tried as often as the networks allow, and until
-// when. One try is kept for each job that charges the card: the next month's first,
-// which no rule holds back, may come within the same thirty days.
-func networkLimit(card []ledger.CardTry, now time.Time) (until time.Time, full bool) {
-	jobs, recent := map[ledger.Job]bool{}, []ledger.CardTry{}
-	for _, t := range card {
+// when. One try is kept for each debtor who was tried with it, and for this one: the next
+// month's first, which no rule holds back, may come within the same thirty days.
+func networkLimit(c DeclinedCharge, now time.Time) (until time.Time, full bool) {
+	debtors, recent := map[debtor]bool{{c.Job, c.AccountID}: true}, []ledger.CardTry{}
+	for _, t := range c.Card {
 		if t.At.Add(NetworkSpan).After(now) {
 			recent = append(recent, t)
-			jobs[t.Job] = true
+			debtors[debtor{t.Job, t.AccountID}] = true
 		}
 	}
-	most := NetworkTries - max(len(jobs), 1)
-	if len(recent) < most {
+	most := NetworkTries - len(debtors)
+	switch {
+	case len(recent) < most:
 		return time.Time{}, false
+	case most <= 0: // a card of so many has its first tries alone
+		return recent[0].At.Add(NetworkSpan), true
 	}
 	return recent[len(recent)-most].At.Add(NetworkSpan), true
 }

@@ -18,8 +18,8 @@ var declinedAt = time.Date(2026, 11, 1, 0, 10, 0, 0, time.UTC)
 // poor is a charge that was declined at declinedAt for lack of money.
 func poor(change func(*DeclinedCharge)) DeclinedCharge {
 	c := DeclinedCharge{
-		Try: 1, Asked: "pm_1", Today: "pm_1", Reason: "insufficient_funds", DeclineCode: "insufficient_funds", AdviceCode: "try_again_later", SettledAt: declinedAt,
-		Card: []ledger.CardTry{{PaymentMethod: "pm_1", Job: "a", At: declinedAt}},
+		Job: "a", AccountID: "1", Try: 1, Asked: "pm_1", Today: "pm_1", Reason: "insufficient_funds", DeclineCode: "insufficient_funds", AdviceCode: "try_again_later", SettledAt: declinedAt,
+		Card: []ledger.CardTry{{PaymentMethod: "pm_1", Job: "a", AccountID: "1", At: declinedAt}},
 	}
 	if change != nil {
 		change(&c)
@@ -30,7 +30,7 @@ func poor(change func(*DeclinedCharge)) DeclinedCharge {
 // cardTries are n tries of one job, an hour apart, the last an hour before a moment.
 func cardTries(n int, before time.Time) (list []ledger.CardTry) {
 	for i := range n {
-		list = append(list, ledger.CardTry{PaymentMethod: "pm_1", Job: "a", At: before.Add(-time.Duration(n-i) * time.Hour)})
+		list = append(list, ledger.CardTry{PaymentMethod: "pm_1", Job: "a", AccountID: "1", At: before.Add(-time.Duration(n-i) * time.Hour)})
 	}
 	return list
 }
@@ -68,7 +68,16 @@ func TestWhenADeclinedChargeMayBeTriedAgain(t *testing.T) {
 		"a code nobody knows":     {3 * day, func(c *DeclinedCharge) { c.DeclineCode = "bad_hair_day" }, "", ""},
 		"13 tries of the card":    {3 * day, func(c *DeclinedCharge) { c.Card = cardTries(13, declinedAt) }, "", ""},
 		"14 tries of the card":    {3 * day, func(c *DeclinedCharge) { c.Card = cardTries(14, declinedAt) }, "card networks", "card networks"},
-		"14, a month ago":         {31 * day, func(c *DeclinedCharge) { c.Card = cardTries(14, declinedAt) }, "", ""},
+		"13, and a second account": {3 * day, func(c *DeclinedCharge) {
+			c.Card = cardTries(13, declinedAt)
+			c.Card[0].AccountID = "2"
+		}, "card networks", "card networks"},
+		"12, and a second account": {3 * day, func(c *DeclinedCharge) {
+			c.Card = cardTries(12, declinedAt)
+			c.Card[0].AccountID = "2"
+		}, "", ""},
+		"13 of another account": {3 * day, func(c *DeclinedCharge) { c.AccountID, c.Card = "2", cardTries(13, declinedAt) }, "card networks", "card networks"},
+		"14, a month ago":       {31 * day, func(c *DeclinedCharge) { c.Card = cardTries(14, declinedAt) }, "", ""},
 		"13, and a second job": {3 * day, func(c *DeclinedCharge) {
 			c.Card = cardTries(13, declinedAt)
 			c.Card[0].Job = "b"
@@ -101,28 +110,27 @@ func TestWhatSomebodyCancelledIsTriedAgainByName(t *testing.T) {
 	}
 }
 
-// Over a year of months, with any schedule, any number of jobs up to three on one card,
+// Over a year of months, with any schedule, any number of debtors up to three on one card,
 // and orders on any day, no thirty days ever have more tries of it than the card
 // networks allow, and no debt has more than eight.
 func TestAYearOfDeclinesStaysWithinTheNetworksLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		jobs := []ledger.Job{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "jobs")]
+		all := []debtor{{"a", "1"}, {"a", "2"}, {"b", "1"}}[:rapid.IntRange(1, 3).Draw(t, "debtors")]
 		d := Dunning{Ordered: rapid.Bool().Draw(t, "ordered")}
 		for range rapid.IntRange(1, 7).Draw(t, "waits") {
 			d.Schedule = append(d.Schedule, time.Duration(rapid.IntRange(1, 8).Draw(t, "days"))*day)
 		}
 		var card []ledger.CardTry
 		debts := []*DeclinedCharge{}
-		of := map[*DeclinedCharge]ledger.Job{}
 		try := func(c *DeclinedCharge, now time.Time) {
 			c.Try, c.SettledAt = c.Try+1, now
-			card = append(card, ledger.CardTry{PaymentMethod: "pm_1", Job: of[c], At: now})
+			card = append(card, ledger.CardTry{PaymentMethod: "pm_1", Job: c.Job, AccountID: c.AccountID, At: now})
 		}
 		for now := declinedAt; now.Before(declinedAt.AddDate(1, 0, 0)); now = now.Add(day) {
 			if now.Day() == 1 {
-				for _, job := range jobs {
-					c := poor(func(c *DeclinedCharge) { c.Try = 0 })
-					debts, of[&c] = append(debts, &c), job
+				for _, who := range all {
+					c := poor(func(c *DeclinedCharge) { c.Job, c.AccountID, c.Try = who.job, who.account, 0 })
+					debts = append(debts, &c)
 					try(&c, now)
 				}
 			}

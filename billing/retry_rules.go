@@ -98,11 +98,11 @@ func (r *RetryRules) refuse(f retryFacts, c *ledger.OpenCharge, a ledger.Requeue
 	}
 	method := a.Billable.PaymentMethod
 	refusal, ok := r.dunning.Refuse(DeclinedCharge{
-		Try: c.Try, Asked: d.PaymentMethod, Today: method, Reason: d.Reason, DeclineCode: d.DeclineCode, AdviceCode: d.AdviceCode,
+		Job: r.job, AccountID: c.AccountID, Try: c.Try, Asked: d.PaymentMethod, Today: method, Reason: d.Reason, DeclineCode: d.DeclineCode, AdviceCode: d.AdviceCode,
 		SettledAt: d.SettledAt, Card: slices.Concat(f.tries[method], r.planned[method]),
 	}, f.now)
 	if ok {
-		r.planned[method] = append(r.planned[method], ledger.CardTry{PaymentMethod: method, Job: r.job, At: f.now})
+		r.planned[method] = append(r.planned[method], ledger.CardTry{PaymentMethod: method, Job: r.job, AccountID: c.AccountID, At: f.now})
 	}
 	return refusal, ok
 }

@@ -53,6 +53,7 @@ func Declines(ctx context.Context, q Querier, job Job, period Period, accounts [
 type CardTry struct {
 	PaymentMethod string
 	Job           Job
+	AccountID     string
 	At            time.Time
 }
 
@@ -62,14 +63,14 @@ type CardTry struct {
 const sqlCardTries = `
 WITH months AS MATERIALIZED (
     SELECT job, period FROM billing.job_runs WHERE claimed_at > billing.now() - @since::interval - interval '2 days')
-SELECT payment_method, job, at FROM (
-    SELECT substring(c.body FROM '&payment_method=([^&]*)') AS payment_method, c.job, c.last_sent_at AS at
+SELECT payment_method, job, account_id, at FROM (
+    SELECT substring(c.body FROM '&payment_method=([^&]*)') AS payment_method, c.job, c.account_id, c.last_sent_at AS at
     FROM months m JOIN billing.charges c ON c.job = m.job AND c.period = m.period AND c.state IN ('declined', 'action_required')
     UNION ALL
-    SELECT substring(c.body FROM '&payment_method=([^&]*)'), c.job, c.last_sent_at
+    SELECT substring(c.body FROM '&payment_method=([^&]*)'), c.job, c.account_id, c.last_sent_at
     FROM months m JOIN billing.charges c ON c.job = m.job AND c.period = m.period AND c.state = 'pending' AND c.sends > 0
     UNION ALL
-    SELECT substring(t.body FROM '&payment_method=([^&]*)'), t.job, t.last_sent_at
+    SELECT substring(t.body FROM '&payment_method=([^&]*)'), t.job, t.account_id, t.last_sent_at
     FROM months m JOIN billing.charge_tries t ON t.job = m.job AND t.period = m.period AND t.state = 'declined') tries
 WHERE at > billing.now() - @since::interval AND payment_method = ANY (@methods)
 ORDER BY at`
