@@ -19,7 +19,7 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash contract
+.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash mutants contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
@@ -61,6 +61,11 @@ proof: ## the long versions of the tests: crash matrix, simulation, mutants
 # One point again: make crash POINT='TestStoppedAnywhere…/run/killed/…', as a failure prints it.
 crash: ## the crash matrix: stopped at every statement and call, every command ends as a clean one
 	BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m -v $(if $(POINT),-run '$(POINT)') ./fixtures/crash | grep -vE '^ *(=== |--- PASS|testdb:)'
+
+# One mutant again: make mutants MUTANT=exit-0-with-pending-rows, as a failure prints it.
+mutants: ## known mistakes put into the program one at a time: the table of the test that kills each
+	@BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m -v -run '^TestEveryMutantDies$$$(if $(MUTANT),/^$(MUTANT)$$)' ./fixtures/mutants | \
+		awk '/^(=== |testdb:|PASS$$| *--- PASS)/ { next } /^ *--- FAIL|^FAIL/ { bad = 1 } / killed, in / { done = 1 } { print } END { exit bad || !done }'
 
 # No other target talks to Stripe, also where the key is in the environment all day.
 unexport STRIPE_TEST_KEY STRIPE_CONTRACT_BASE
