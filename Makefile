@@ -19,7 +19,7 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash mutants contract
+.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash sim mutants contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
@@ -56,11 +56,15 @@ deploy: ## the files of docs/deploy, by what will read them: Kubernetes, Prometh
 tools: lint vulnerabilities docker deploy ## what needs tools installed: lint, vulnerabilities, the Docker path, docs/deploy
 
 proof: ## the long versions of the tests: crash matrix, simulation, mutants
-	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m $(proofs),@echo no proofs)
+	$(if $(proofs),BILLING_PROOF=1 $(withpg) $(gotest) -timeout 68m $(proofs),@echo no proofs)
 
 # One point again: make crash POINT='TestStoppedAnywhere…/run/killed/…', as a failure prints it.
 crash: ## the crash matrix: stopped at every statement and call, every command ends as a clean one
 	BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m -v $(if $(POINT),-run '$(POINT)') ./fixtures/crash | grep -vE '^ *(=== |--- PASS|testdb:)'
+
+# Other histories, or one again, as a failure prints it: make sim SEED=17 N=1.
+sim: ## random histories of companies, N of them from SEED on: counts of what happened; a failing one is shrunk
+	SIM_SEED=$(or $(SEED),1) SIM_N=$(or $(N),20) $(withpg) go test -count=1 -parallel 4 -timeout 60m -v -run '^TestTheSimulation$$' ./fixtures/sim | grep -vE '^ *(=== |--- PASS|testdb:)'
 
 # One mutant again: make mutants MUTANT=exit-0-with-pending-rows, as a failure prints it.
 mutants: ## known mistakes put into the program one at a time: the table of the test that kills each
