@@ -270,7 +270,7 @@ func (l Limits) shares(c Comparison) (list []Violation) {
 	add(l.MaxNew, "new_accounts", "--max-new", "were not charged in "+string(c.Last), c.New, now)
 	add(l.MaxGone, "gone_accounts", "--max-gone", "of "+string(c.Last)+" are not charged", c.Gone, last)
 	// A share that the last period had as well is this company's.
-	if s := share(c.LastSkipped, c.LastRows); s <= l.MaxSkipped {
+	if s := share(c.LastSkipped, c.LastRows); s <= l.MaxSkipped || l.MaxSkipped <= 0 {
 		add(l.MaxSkipped, "skipped", "--max-skipped", "can't be charged", c.Skipped, c.Rows)
 	} else {
 		add(2*s, "skipped", "--max-skipped", "can't be charged", c.Skipped, c.Rows)
