@@ -19,7 +19,7 @@ benchmarks = $(addprefix ./,$(call packages_with,'^func Benchmark'))
 proofs = $(addprefix ./,$(call packages_with,'BILLING_PROOF'))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash sim mutants contract
+.PHONY: help build demo test race bench lint docker vulnerabilities deploy tools proof crash sim mutants model contract
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | while IFS= read -r line; do \
@@ -60,16 +60,33 @@ proof: ## the long versions of the tests: crash matrix, simulation, mutants
 
 # One point again: make crash POINT='TestStoppedAnywhere…/run/killed/…', as a failure prints it.
 crash: ## the crash matrix: stopped at every statement and call, every command ends as a clean one
-	BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m -v $(if $(POINT),-run '$(POINT)') ./fixtures/crash | grep -vE '^ *(=== |--- PASS|testdb:)'
+	@BILLING_PROOF=1 $(withpg) $(gotest) -timeout 60m -v $(if $(POINT),-run '$(POINT)') ./fixtures/crash | \
+		awk '/^(=== |testdb:|PASS$$)|^ *(=== |--- PASS)/ { next } /^ *--- FAIL|^FAIL/ { bad = 1 } /^ok/ { good = 1 } { print } END { exit bad || !good }'
 
 # Other histories, or one again, as a failure prints it: make sim SEED=17 N=1.
 sim: ## random histories of companies, N of them from SEED on: counts of what happened; a failing one is shrunk
-	SIM_SEED=$(or $(SEED),1) SIM_N=$(or $(N),20) $(withpg) go test -count=1 -parallel 4 -timeout 60m -v -run '^TestTheSimulation$$' ./fixtures/sim | grep -vE '^ *(=== |--- PASS|testdb:)'
+	@SIM_SEED=$(or $(SEED),1) SIM_N=$(or $(N),20) $(withpg) go test -count=1 -parallel 4 -timeout 60m -v -run '^TestTheSimulation$$' ./fixtures/sim | \
+		awk '/^(=== |testdb:|PASS$$)|^ *(=== |--- PASS)/ { next } /^ *--- FAIL|^FAIL/ { bad = 1 } /^ok/ { good = 1 } { print } END { exit bad || !good }'
 
 # One mutant again: make mutants MUTANT=exit-0-with-pending-rows, as a failure prints it.
 mutants: ## known mistakes put into the program one at a time: the table of the test that kills each
 	@BILLING_PROOF=1 $(withpg) $(gotest) -timeout 30m -v -run '^TestEveryMutantDies$$$(if $(MUTANT),/^$(MUTANT)$$)' ./fixtures/mutants | \
 		awk '/^(=== |testdb:|PASS$$| *--- PASS)/ { next } /^ *--- FAIL|^FAIL/ { bad = 1 } / killed, in / { done = 1 } { print } END { exit bad || !done }'
+
+model: ## one charge under every order of events: what holds with all rules, and a schedule that breaks without each
+	@BILLING_PROOF=1 go test -count=1 -timeout 20m -v ./fixtures/model | \
+		awk '/^(=== |PASS$$)|^ *--- PASS/ { next } /^ *--- FAIL|^FAIL/ { bad = 1 } /^ok/ { good = 1 } { print } END { exit bad || !good }'
+
+# go test fuzzes one target of one package at a time. Nothing is built for cmd/billing: its
+# fuzz targets run no program. What is found is kept in testdata/fuzz, and is a test from then on.
+fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
+	@export BILLING_TEST_PROGRAM=none; bad=0; \
+	for target in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' billing cmd fixtures ledger migrations reconcile | awk '{ print $$2 }' | sort -u); do \
+		for dir in $$(grep -rlE --include='*_test.go' "^func $$target\(" billing cmd fixtures ledger migrations reconcile | xargs -n 1 dirname | sort -u); do \
+			echo "$$dir $$target"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),10s) -parallel 2 "./$$dir" || bad=1; \
+		done; \
+	done; exit $$bad
 
 # No other target talks to Stripe, also where the key is in the environment all day.
 unexport STRIPE_TEST_KEY STRIPE_CONTRACT_BASE

@@ -55,15 +55,38 @@ func PeriodOf(t time.Time, loc *time.Location) Period {
 
 // Start is the first moment of the period in loc.
 func (p Period) Start(loc *time.Location) time.Time {
-	year, _ := strconv.Atoi(string(p[:4]))
-	month, _ := strconv.Atoi(string(p[5:]))
-	return time.Date(year, time.Month(month), 1, 0, 0, 0, 0, loc)
+	year, month := p.yearMonth()
+	return monthStart(year, month, loc)
 }
 
 // End is the first moment after the period in loc.
 func (p Period) End(loc *time.Location) time.Time {
-	s := p.Start(loc)
-	return time.Date(s.Year(), s.Month()+1, 1, 0, 0, 0, 0, loc)
+	year, month := p.yearMonth()
+	return monthStart(year, month+1, loc)
+}
+
+func (p Period) yearMonth() (int, time.Month) {
+	year, _ := strconv.Atoi(string(p[:4]))
+	month, _ := strconv.Atoi(string(p[5:]))
+	return year, time.Month(month)
+}
+
+// monthStart is the first moment of a month. Where the clock is put forward at that
+// midnight there is none, and time.Date may give 23:00 of the day before; where it is
+// put back to it there are two, and the month begins with the earlier one.
+func monthStart(year int, month time.Month, loc *time.Location) time.Time {
+	midnight := time.Date(year, month, 1, 0, 0, 0, 0, loc)
+	before, after := midnight.ZoneBounds()
+	switch {
+	case midnight.Day() != 1:
+		return after
+	case before.Equal(midnight) && before.Add(-time.Nanosecond).Day() == 1:
+		_, was := before.Add(-time.Nanosecond).Zone()
+		_, is := midnight.Zone()
+		return midnight.Add(-time.Duration(was-is) * time.Second)
+	default:
+		return midnight
+	}
 }
 
 // Previous is the month before.

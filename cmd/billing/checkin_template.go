@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -17,6 +18,12 @@ import (
 
 // templateHint says where the fields of a template are listed.
 const templateHint = "docs/monitoring.md lists the fields; nothing was sent"
+
+// maxPing bounds what a template makes, in bytes: a loop in it may have no end.
+const maxPing = 64 << 10
+
+// headerName is a name that HTTP takes.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // templateShape makes pings of the templates of --checkin template. Each is tried
 // with every event, so that a mistake is found now and not at the end of a month.
@@ -88,10 +95,11 @@ func parseHeaders(from setting) (http.Header, error) {
 			continue
 		}
 		name, value, there := strings.Cut(line, ":")
-		if name = strings.TrimSpace(name); !there || name == "" || strings.ContainsAny(name, " \t\"(),/;<=>?@[\\]{}") {
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !there || !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 			return nil, configError{fmt.Errorf("%s, line %d: want a header such as X-API-Key: secret", from.from, n+1), templateHint}
 		}
-		headers.Add(name, strings.TrimSpace(value))
+		headers.Add(name, value)
 	}
 	return headers, nil
 }
@@ -120,11 +128,27 @@ func jsonText(v any) (string, error) {
 }
 
 func render(t *template.Template, ev checkin) (string, error) {
-	var text strings.Builder
-	if err := t.Execute(&text, ev); err != nil {
+	var text boundedText
+	err := t.Execute(&text, ev)
+	switch {
+	case errors.Is(err, errPingTooLong):
+		return "", configError{fmt.Errorf("%s, for the event %q: %w of %d bytes", t.Name(), ev.Event, err, maxPing), templateHint}
+	case err != nil:
 		return "", templateError(err)
 	}
 	return strings.TrimSpace(text.String()), nil
+}
+
+var errPingTooLong = errors.New("it makes more than a message")
+
+// boundedText takes as much as one message may be.
+type boundedText struct{ strings.Builder }
+
+func (b *boundedText) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxPing {
+		return 0, errPingTooLong
+	}
+	return b.Builder.Write(p)
 }
 
 // templateError is as text/template says it, which names the setting, the line and

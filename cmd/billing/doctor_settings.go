@@ -256,21 +256,27 @@ func hideKey(key string) string {
 	return kind + " " + shown
 }
 
-var passwordWords = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)(?:'(?:\\.|[^'])*'|\S+)`)
+// wordValue is a value among key=value words: in quotes, or up to a blank; a backslash
+// takes the next character along.
+const wordValue = `(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])(?:\\.|[^\s\\])*\\?|\\?)`
 
-var keyWord = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
+var (
+	passwordWords = regexp.MustCompile(`(?is)(password\s*=\s*)` + wordValue)
+	keyWords      = regexp.MustCompile(`(?is)^(?:\s*[a-z_]+\s*=\s*` + wordValue + `)+\s*$`)
+	urlScheme     = regexp.MustCompile(`(?i)^[a-z][a-z0-9+.-]*://`)
+)
 
 // hidePassword shows an address without the password that may stand in it.
 func hidePassword(text string) string {
-	if !strings.Contains(text, "://") {
+	if !urlScheme.MatchString(text) {
 		// Something else than words may be anything, a password too.
-		if !keyWord.MatchString(text) {
+		if !keyWords.MatchString(text) {
 			return "not an address"
 		}
 		return passwordWords.ReplaceAllString(text, "${1}…")
 	}
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || strayAt(u) {
 		return "not an address"
 	}
 	if u.User != nil {
@@ -285,6 +291,10 @@ func hidePassword(text string) string {
 	u.RawQuery = query.Encode()
 	return u.String()
 }
+
+// strayAt reports an @ behind the host: most likely the one that should end a password
+// with a /, ? or # in it.
+func strayAt(u *url.URL) bool { return strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") }
 
 // hideAddress shows where an address leads, and nothing of what makes it secret.
 func hideAddress(text string) string {

@@ -35,12 +35,16 @@ func databaseURL(c *cli.Context) (string, error) {
 // withoutPassword refuses a password in a flag, which ps shows to everybody on the host.
 func withoutPassword(address string) (string, error) {
 	u, err := url.Parse(address)
-	inURL := err == nil && u.User != nil
-	if inURL {
+	inURL := false
+	if err == nil {
 		_, inURL = u.User.Password()
+		inURL = inURL || strayAt(u)
+		for name := range u.Query() {
+			inURL = inURL || strings.Contains(strings.ToLower(name), "password")
+		}
 	}
-	// It is a parameter of a URL as well as one of key=value words; what can't be read may hold one.
-	if inURL || strings.Contains(address, "password=") || err != nil && strings.Contains(address, "@") {
+	// What can't be read may hold one.
+	if inURL || passwordWords.MatchString(address) || err != nil && strings.Contains(address, "@") {
 		return "", usagef("--database-url has a password, which ps would show: set DATABASE_URL or DATABASE_URL_FILE, or PGPASSWORD beside the flag")
 	}
 	return address, nil
