@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -63,11 +64,15 @@ type UnsettledError struct {
 	// tells; LookAt is when the next one may decide, nil for at once.
 	Past   bool
 	LookAt *time.Time
+	// Left says what else is left to do, where it is not the period.
+	Left string
+	// Type is the command that goes on with it, "" for the same one again.
+	Type string
 }
 
 func (e *UnsettledError) Error() string {
 	if e.Pending == 0 {
-		return "the period is not finished"
+		return cmp.Or(e.Left, "the period is not finished")
 	}
 	if e.Past {
 		return plural(e.Pending, "charge is past its window, and its outcome is", "charges are past their window, and their outcomes are") + " not known yet"
@@ -77,13 +82,14 @@ func (e *UnsettledError) Error() string {
 
 // Hint says what to do.
 func (e *UnsettledError) Hint() string {
-	if e.Past && e.LookAt != nil {
-		return "run the same command again after " + e.LookAt.UTC().Format("2006-01-02 15:04 UTC")
+	what := cmp.Or(e.Type, "run the same command again")
+	switch {
+	case e.LookAt != nil:
+		return what + " after " + e.LookAt.UTC().Format("2006-01-02 15:04 UTC")
+	case e.Until != nil:
+		return what + " before " + e.Until.UTC().Format("2006-01-02 15:04 UTC")
 	}
-	if e.Until == nil {
-		return "run the same command again"
-	}
-	return "run the same command again before " + e.Until.UTC().Format("2006-01-02 15:04 UTC")
+	return what
 }
 
 // PersonError says that the period needs somebody, and for what (exit 4).

@@ -180,8 +180,31 @@ UPDATE billing.audit_lists SET after = $3, pages = pages + 1, objects = objects 
 // Read notes that a page was read, with what was written of it in the same
 // transaction.
 func (a Audit) Read(ctx context.Context, tx pgx.Tx, part int, after string, objects int, last bool) error {
-	if _, err := tx.Exec(ctx, sqlAuditRead, a.ID, part, after, objects, last); err != nil {
+	tag, err := tx.Exec(ctx, sqlAuditRead, a.ID, part, after, objects, last)
+	if err != nil {
 		return fmt.Errorf("note a page: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errNotebookGone
+	}
+	return nil
+}
+
+// errNotebookGone is a claim lost: Postgres crashed, or another server took its place,
+// and emptied the notebook. The next audit reads anew.
+var errNotebookGone = fmt.Errorf("the audit's notebook was emptied, as by a crash of Postgres: %w", ErrClaimLost)
+
+const sqlListsDone = `SELECT count(*) FROM billing.audit_lists WHERE audit = $1 AND done`
+
+// MustBeWhole wants every part of the plan to be in the notebook, read to its end, at
+// the moment at which something is concluded from it: its tables are emptied together.
+func (a Audit) MustBeWhole(ctx context.Context, tx pgx.Tx, parts int) error {
+	var done int
+	if err := tx.QueryRow(ctx, sqlListsDone, a.ID).Scan(&done); err != nil {
+		return fmt.Errorf("look at the audit's notebook: %w", err)
+	}
+	if done != parts {
+		return errNotebookGone
 	}
 	return nil
 }

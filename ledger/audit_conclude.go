@@ -60,7 +60,8 @@ func (a Audit) Differences(ctx context.Context, q Querier) ([]DifferenceCount, e
 }
 
 // One that a person resolved comes back only if something else is seen; one that an
-// audit closed comes back whenever it is true again.
+// audit closed comes back whenever it is true again, and so does a payment too many that
+// was given back before this audit began: it is only seen while some of it was not.
 const sqlOpenDifferences = `
 INSERT INTO billing.findings AS f (kind, severity, job, period, account_id, billing_key, payment_intent, currency, expected, seen)
 SELECT d.kind, d.severity, $2, $3, d.account_id, d.billing_key, d.payment_intent, d.currency, d.expected, d.seen
@@ -68,7 +69,8 @@ FROM billing.audit_differences d WHERE d.audit = $1 ORDER BY d.kind, d.billing_k
 ON CONFLICT ON CONSTRAINT findings_cause_key DO UPDATE
 SET seen = excluded.seen, expected = excluded.expected, severity = excluded.severity, opened_at = billing.now(),
     resolved_at = NULL, resolved_by = '', resolution = '', why = ''
-WHERE f.seen <> excluded.seen OR f.resolved_at IS NOT NULL AND f.resolution = 'gone'`
+WHERE f.seen <> excluded.seen OR f.resolved_at IS NOT NULL AND f.resolution = 'gone'
+   OR f.resolved_at < $4 AND f.resolution = 'refunded' AND f.kind = ANY ($5)`
 
 const sqlMoveSeverity = `
 UPDATE billing.findings f SET severity = d.severity
@@ -86,11 +88,15 @@ WHERE f.job = $2 AND f.period = $3 AND f.resolved_at IS NULL AND f.kind = ANY ($
 // Conclude makes findings of what a complete audit saw, and closes those that it no
 // longer sees.
 func (a Audit) Conclude(ctx context.Context, tx pgx.Tx) (opened, closed int64, err error) {
-	tag, err := tx.Exec(ctx, sqlOpenDifferences, a.ID, a.Job, a.Period)
+	reopened, err := a.refundsFailed(ctx, tx)
+	if err != nil {
+		return 0, 0, err
+	}
+	tag, err := tx.Exec(ctx, sqlOpenDifferences, a.ID, a.Job, a.Period, a.StartedAt, tooMany)
 	if err != nil {
 		return 0, 0, fmt.Errorf("open findings: %w", err)
 	}
-	opened = tag.RowsAffected()
+	opened = reopened + tag.RowsAffected()
 	if _, err = tx.Exec(ctx, sqlMoveSeverity, a.ID); err != nil {
 		return 0, 0, fmt.Errorf("raise findings: %w", err)
 	}
@@ -100,7 +106,8 @@ func (a Audit) Conclude(ctx context.Context, tx pgx.Tx) (opened, closed int64, e
 	return opened, tag.RowsAffected(), nil
 }
 
-// Only what differs is written, so that a second audit writes nothing. A charge is
+// Only what differs is written, so that a second audit writes nothing; and not what was
+// given back by an order since the audit began, which its pages may not show. A charge is
 // looked up by its payment alone, which is unique: without statistics the index of the
 // period looks as good.
 const sqlRecordMoney = `
@@ -111,12 +118,14 @@ money AS MATERIALIZED (
     SELECT p.payment_intent, p.job, p.period, nullif(p.balance_currency, '') AS balance_currency, p.balance_digits, p.fee, p.net, p.available_on,
         count(*) FILTER (WHERE r.kind = 'refund' AND r.amount > 0)::int AS refunds,
         coalesce(sum(r.amount) FILTER (WHERE r.kind = 'refund'), 0)::bigint AS refunded,
-        count(*) FILTER (WHERE r.kind = 'dispute') > 0 AS disputed
+        count(*) FILTER (WHERE r.kind = 'dispute') > 0 AS disputed,
+        EXISTS (SELECT FROM billing.refund_orders o WHERE o.payment_intent = p.payment_intent AND o.settled_at >= @started) AS newer
     FROM page p LEFT JOIN billing.audit_returns r ON r.audit = p.audit AND r.payment_intent = p.payment_intent
     GROUP BY p.payment_intent, p.job, p.period, p.balance_currency, p.balance_digits, p.fee, p.net, p.available_on),
 written AS (
     UPDATE billing.charges c
-    SET amount_refunded_minor = m.refunded, refunds = m.refunds, disputed = m.disputed,
+    SET amount_refunded_minor = CASE WHEN m.newer THEN c.amount_refunded_minor ELSE m.refunded END,
+        refunds = CASE WHEN m.newer THEN c.refunds ELSE m.refunds END, disputed = m.disputed,
         fee_minor = CASE WHEN m.balance_currency IS NULL THEN c.fee_minor ELSE m.fee END,
         net_minor = CASE WHEN m.balance_currency IS NULL THEN c.net_minor ELSE m.net END,
         balance_currency = coalesce(m.balance_currency, c.balance_currency),
@@ -124,7 +133,7 @@ written AS (
         available_on = coalesce(m.available_on, c.available_on)
     FROM money m
     WHERE c.payment_intent = m.payment_intent
-      AND ((c.amount_refunded_minor, c.refunds, c.disputed) IS DISTINCT FROM (m.refunded, m.refunds, m.disputed)
+      AND (NOT m.newer AND (c.amount_refunded_minor, c.refunds) IS DISTINCT FROM (m.refunded, m.refunds) OR c.disputed IS DISTINCT FROM m.disputed
         OR m.balance_currency IS NOT NULL AND (c.fee_minor, c.net_minor, c.balance_currency, c.available_on)
             IS DISTINCT FROM (m.fee, m.net, m.balance_currency, m.available_on))
     RETURNING 1)
@@ -134,7 +143,7 @@ SELECT coalesce(max(payment_intent), ''), (SELECT count(*) FROM written) FROM pa
 // of the payment on the balance, for up to rows payments after one. It returns the
 // last of them, empty at the end.
 func (a Audit) RecordMoney(ctx context.Context, tx pgx.Tx, after string, rows int) (last string, written int64, err error) {
-	err = tx.QueryRow(ctx, sqlRecordMoney, pgx.NamedArgs{"audit": a.ID, "job": a.Job, "period": a.Period, "after": after, "rows": rows}).Scan(&last, &written)
+	err = tx.QueryRow(ctx, sqlRecordMoney, pgx.NamedArgs{"audit": a.ID, "job": a.Job, "period": a.Period, "after": after, "rows": rows, "started": a.StartedAt}).Scan(&last, &written)
 	if err != nil {
 		return "", 0, fmt.Errorf("record fees, refunds and disputes: %w", err)
 	}

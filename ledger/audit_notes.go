@@ -133,16 +133,21 @@ func (a Audit) CompareAgain(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// That a payment is not as asked may have been found by a run, as a finding of its own:
+// a person says once what is to be done about it.
 const sqlNoteDifferences = `
 INSERT INTO billing.audit_differences (audit, kind, severity, account_id, billing_key, payment_intent, currency, expected, seen)
 SELECT @audit, d.* FROM unnest(@kinds::text[], @severities::text[], @accounts::text[], @keys::text[], @payments::text[], @currencies::text[],
     @expected::text[], @seen::text[]) AS d(kind, severity, account, key, payment, currency, expected, seen)
+WHERE NOT (d.kind = ANY (@mismatches::text[]) AND EXISTS (SELECT FROM billing.findings f
+    WHERE f.kind = 'not_as_asked' AND f.billing_key = d.key AND f.payment_intent = d.payment))
 ON CONFLICT ON CONSTRAINT audit_differences_pkey DO NOTHING`
 
 // NoteDifferences keeps what will be findings once the audit is complete.
 func (a Audit) NoteDifferences(ctx context.Context, tx pgx.Tx, list []Finding) error {
 	_, err := tx.Exec(ctx, sqlNoteDifferences, pgx.NamedArgs{
 		"audit":      a.ID,
+		"mismatches": []string{FindingAmountMismatch, FindingCurrencyMismatch, FindingWrongCustomer},
 		"kinds":      columnOf(list, func(f Finding) string { return f.Kind }),
 		"severities": columnOf(list, func(f Finding) string { return string(f.Severity) }),
 		"accounts":   columnOf(list, func(f Finding) string { return f.AccountID }),

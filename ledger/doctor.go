@@ -121,7 +121,7 @@ var commandRights = []struct {
 		insert: []string{"stripe_identity", "job_runs", "job_run_attempts", "charge_events", "charge_tries", "findings", "period_events"},
 		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings"}},
 	{commands: []string{"release", "requeue", "retry-declined"}, event: true,
-		insert: []string{"stripe_identity", "job_runs", "job_run_attempts", "charge_events", "charge_tries", "findings", "period_events"},
+		insert: []string{"stripe_identity", "job_runs", "job_run_attempts", "charge_events", "charge_tries", "charge_cancels", "findings", "period_events"},
 		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings"}},
 	{commands: []string{"resolve"}, event: true,
 		insert: []string{"stripe_identity", "charge_events", "finding_events", "refund_orders"},

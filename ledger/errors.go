@@ -65,6 +65,8 @@ var constraintErrors = map[string]error{
 	"job_runs_done_is_settled":          ErrBadMove,
 	"charges_evidence_has_event":        ErrBadMove,
 	"charges_no_truncate":               ErrAppendOnly,
+	"charge_cancels_append_only":        ErrAppendOnly,
+	"charge_cancels_no_truncate":        ErrAppendOnly,
 	"finding_events_append_only":        ErrAppendOnly,
 	"finding_events_no_truncate":        ErrAppendOnly,
 	"refund_orders_frozen":              ErrTryFrozen,

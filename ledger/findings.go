@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,23 +34,35 @@ type Finding struct {
 	Expected      string
 	Seen          string
 	OpenedAt      time.Time
+	// StandsAt is since when it is known that the payment was not given back whole, zero
+	// if nobody looked. It is not kept.
+	StandsAt time.Time `db:"-"`
 }
 
-// A resolved finding comes back only if what was seen changed.
+// tooMany are the kinds that say that a payment should not be there at all: a part of it
+// given back settles nothing.
+var tooMany = []string{FindingDuplicate, FindingOrphan, FindingAdjacentDouble, "not_recorded"}
+
+// TooMany reports that the finding is about a payment that must be given back whole, if
+// it is given back.
+func (f *Finding) TooMany() bool { return slices.Contains(tooMany, f.Kind) }
+
+// A resolved finding comes back only if what was seen changed; a payment too many that
+// was given back, by what a person ordered or otherwise, also if it is known to be there.
 const sqlOpenFinding = `
 INSERT INTO billing.findings AS f (kind, severity, job, period, account_id, billing_key, payment_intent, currency, expected, seen)
 VALUES (@kind, @severity, @job, @period, @account_id, @billing_key, @payment_intent, @currency, @expected, @seen)
 ON CONFLICT ON CONSTRAINT findings_cause_key DO UPDATE
 SET seen = excluded.seen, expected = excluded.expected, opened_at = billing.now(),
     resolved_at = NULL, resolved_by = '', resolution = '', why = ''
-WHERE f.seen <> excluded.seen`
+WHERE f.seen <> excluded.seen OR f.resolution IN ('refunded', 'gone') AND f.resolved_at < @stands_at`
 
 // OpenFinding records a disagreement once and reports whether it is new.
 func OpenFinding(ctx context.Context, tx pgx.Tx, f Finding) (bool, error) {
 	tag, err := tx.Exec(ctx, sqlOpenFinding, pgx.NamedArgs{
 		"kind": f.Kind, "severity": f.Severity, "job": f.Job, "period": f.Period, "account_id": f.AccountID,
 		"billing_key": f.BillingKey, "payment_intent": f.PaymentIntent, "currency": f.Currency,
-		"expected": f.Expected, "seen": f.Seen,
+		"expected": f.Expected, "seen": f.Seen, "stands_at": f.StandsAt,
 	})
 	if err != nil {
 		return false, fmt.Errorf("open a finding on account %s: %w", f.AccountID, err)

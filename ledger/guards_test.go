@@ -180,6 +180,13 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 			SELECT id, 1, 'finding/1/refund', 'a=b', sha256('a=b'), 'pi_other', 100, 'usd', 'anna', 'paid twice', billing.now() FROM f`)
 		return err
 	})
+	w.mustIn(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO billing.charge_cancels (payment_intent, job, period, account_id, run_id) VALUES ('pi_a', 'j', '2026-10', 'a', gen_random_uuid())`)
+		return err
+	})
+	w.refused("change what was cancelled", "charge_cancels_append_only", ledger.ErrAppendOnly, `UPDATE billing.charge_cancels SET account_id = 'b'`)
+	w.refused("forget what was cancelled", "charge_cancels_append_only", ledger.ErrAppendOnly, `DELETE FROM billing.charge_cancels`)
+	w.refused("forget all that was cancelled", "charge_cancels_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.charge_cancels`)
 	w.refused("edit what a person said of a finding", "finding_events_append_only", ledger.ErrAppendOnly, `UPDATE billing.finding_events SET why = 'other'`)
 	w.refused("forget it", "finding_events_append_only", ledger.ErrAppendOnly, `DELETE FROM billing.finding_events`)
 	w.refused("forget all", "finding_events_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.finding_events CASCADE`)

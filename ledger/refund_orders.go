@@ -33,13 +33,19 @@ const (
 // another finding.
 var ErrRefundUnderWay = errors.New("another refund of the payment is under way")
 
+// maxKeyPayment is how much of a payment's id a key has: Stripe's have 27 characters,
+// and a key of ours no more than 200.
+const maxKeyPayment = 150
+
 // RefundKey is the idempotency key of the n-th refund about a finding: made from the
-// finding and nothing else.
-func RefundKey(finding int64, try int) string {
+// finding, which a restored ledger may number like another one, its payment, and
+// nothing else.
+func RefundKey(finding int64, paymentIntent string, try int) string {
+	key := fmt.Sprintf("finding/%d/%.*s/refund", finding, maxKeyPayment, paymentIntent)
 	if try == 1 {
-		return fmt.Sprintf("finding/%d/refund", finding)
+		return key
 	}
-	return fmt.Sprintf("finding/%d/refund/r%d", finding, try)
+	return fmt.Sprintf("%s/r%d", key, try)
 }
 
 // RefundOrder is a refund that a person ordered, with the request as it is sent.
@@ -115,7 +121,7 @@ VALUES (@finding_id, @try, @key, @body, @body_sha256, @stripe_account, @payment_
 // minutes before. ErrRefundUnderWay if the same payment is being refunded already.
 func (f *FindingState) OrderRefund(ctx context.Context, tx pgx.Tx, o RefundOrder, lookedAt time.Time) error {
 	_, err := tx.Exec(ctx, sqlOrderRefund, pgx.NamedArgs{
-		"finding_id": f.ID, "try": o.Try, "key": RefundKey(f.ID, o.Try), "body": o.Body, "body_sha256": o.BodySHA256,
+		"finding_id": f.ID, "try": o.Try, "key": RefundKey(f.ID, o.PaymentIntent, o.Try), "body": o.Body, "body_sha256": o.BodySHA256,
 		"stripe_account": o.StripeAccount, "payment_intent": o.PaymentIntent, "amount_minor": o.AmountMinor, "currency": o.Currency,
 		"person": o.OrderedBy, "why": o.Why, "looked_at": lookedAt, "request_life": RequestLife,
 	})
@@ -233,18 +239,27 @@ func NoteRefunded(ctx context.Context, tx pgx.Tx, paymentIntent string, refunded
 	return nil
 }
 
-const sqlRecordedRefunds = `SELECT refund FROM billing.refund_orders WHERE payment_intent = $1 AND refund <> ''`
+const sqlRefundsOf = `
+SELECT` + refundColumns + ` FROM billing.refund_orders o WHERE o.payment_intent = $1 ORDER BY o.ordered_at, o.finding_id, o.try`
 
-// RecordedRefunds reads which refunds of a payment are known to come from an order.
-func RecordedRefunds(ctx context.Context, q Querier, paymentIntent string) (map[string]bool, error) {
-	rows, _ := q.Query(ctx, sqlRecordedRefunds, paymentIntent)
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+// RefundsOf reads every refund that was ordered of a payment, about whatever finding.
+func RefundsOf(ctx context.Context, q Querier, paymentIntent string) ([]RefundOrder, error) {
+	rows, _ := q.Query(ctx, sqlRefundsOf, paymentIntent)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[RefundOrder])
 	if err != nil {
 		return nil, fmt.Errorf("read the refunds of %s: %w", paymentIntent, err)
 	}
-	set := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		set[id] = true
+	return list, nil
+}
+
+const sqlNotedRefunds = `SELECT refund FROM billing.finding_events WHERE finding_id = $1 AND refund <> ''`
+
+// NotedRefunds reads which refunds the history of a finding has.
+func NotedRefunds(ctx context.Context, q Querier, finding int64) ([]string, error) {
+	rows, _ := q.Query(ctx, sqlNotedRefunds, finding)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read what was given back about finding %d: %w", finding, err)
 	}
-	return set, nil
+	return ids, nil
 }

@@ -49,7 +49,7 @@ func Declines(ctx context.Context, q Querier, job Job, period Period, accounts [
 }
 
 // CardTry is a try that reached a payment method's bank and was not paid, or whose
-// outcome is not known.
+// outcome is not known, or that was opened and will be sent.
 type CardTry struct {
 	PaymentMethod string
 	Job           Job
@@ -67,8 +67,8 @@ SELECT payment_method, job, account_id, at FROM (
     SELECT substring(c.body FROM '&payment_method=([^&]*)') AS payment_method, c.job, c.account_id, c.last_sent_at AS at
     FROM months m JOIN billing.charges c ON c.job = m.job AND c.period = m.period AND c.state IN ('declined', 'action_required')
     UNION ALL
-    SELECT substring(c.body FROM '&payment_method=([^&]*)'), c.job, c.account_id, c.last_sent_at
-    FROM months m JOIN billing.charges c ON c.job = m.job AND c.period = m.period AND c.state = 'pending' AND c.sends > 0
+    SELECT substring(c.body FROM '&payment_method=([^&]*)'), c.job, c.account_id, coalesce(c.last_sent_at, billing.now())
+    FROM months m JOIN billing.charges c ON c.job = m.job AND c.period = m.period AND c.state = 'pending' AND (c.sends > 0 OR c.try > 1)
     UNION ALL
     SELECT substring(t.body FROM '&payment_method=([^&]*)'), t.job, t.account_id, t.last_sent_at
     FROM months m JOIN billing.charge_tries t ON t.job = m.job AND t.period = m.period AND t.state = 'declined') tries
@@ -95,4 +95,32 @@ func CardTries(ctx context.Context, q Querier, methods []string, since time.Dura
 		found[t.PaymentMethod] = append(found[t.PaymentMethod], t)
 	}
 	return found, nil
+}
+
+const sqlOrderCancel = `
+INSERT INTO billing.charge_cancels (payment_intent, job, period, account_id, run_id) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT ON CONSTRAINT charge_cancels_pkey DO NOTHING`
+
+// OrderCancel writes down that a payment of a charge is to be cancelled by this run,
+// before Stripe is asked to. ErrClaimLost if the run does not own the period any more.
+func (r *Run) OrderCancel(ctx context.Context, tx pgx.Tx, accountID, paymentIntent string) error {
+	if err := r.Lock(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, sqlOrderCancel, paymentIntent, r.Job, r.Period, accountID, r.RunID); err != nil {
+		return fmt.Errorf("order to cancel %s: %w", paymentIntent, err)
+	}
+	return nil
+}
+
+const sqlOrderedCancels = `SELECT payment_intent FROM billing.charge_cancels WHERE payment_intent = ANY ($1)`
+
+// OrderedCancels tells which of some payments this program ever asked to be cancelled.
+func OrderedCancels(ctx context.Context, q Querier, paymentIntents []string) ([]string, error) {
+	rows, _ := q.Query(ctx, sqlOrderedCancels, paymentIntents)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read what was to be cancelled: %w", err)
+	}
+	return list, nil
 }

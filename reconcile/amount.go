@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"github.com/chargeonce/billing/billing/gateway"
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/ledger/money"
 )
@@ -20,4 +21,10 @@ func invoiced(c *ledger.OpenCharge, unknown int64) int64 {
 		return unknown
 	}
 	return minor
+}
+
+// givenBack reports that all of a payment is known to be the customer's again: it is
+// nobody's second one any more.
+func givenBack(pi gateway.PaymentIntent) bool {
+	return pi.Amount > 0 && pi.AmountRefundedMinor >= pi.Amount
 }

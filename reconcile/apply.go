@@ -237,7 +237,7 @@ func (r *Reconciler) tally(v *verdict) {
 	case v.outcome == OutcomeRenewed, v.outcome == OutcomeRequeued:
 		r.report.Renewed++
 	}
-	if v.outcome == OutcomeWaiting && v.until != nil {
+	if (v.outcome == OutcomeWaiting || v.outcome == OutcomeInWindow && v.charge.State == ledger.ChargeHeld) && v.until != nil {
 		r.report.waitUntil(*v.until)
 	}
 }
@@ -254,7 +254,7 @@ func (r *Reconciler) line(w Work, v *verdict) Line {
 // next is what to type about one charge.
 func next(w Work, v *verdict) string {
 	period := w.Period
-	of := fmt.Sprintf(" --period %s --account %s", period, shellWord(v.charge.AccountID))
+	of := fmt.Sprintf(" --period %s --account %s", period, ShellWord(v.charge.AccountID))
 	switch v.outcome {
 	case OutcomeHeld:
 		return "billing release" + of + " --why W"
@@ -268,8 +268,8 @@ func next(w Work, v *verdict) string {
 		return "billing run --period " + string(period)
 	case OutcomeBusy, OutcomeUnreadable:
 		return again(w.Act, of, "billing reconcile --period "+string(period))
-	case OutcomeWaiting:
-		if v.until != nil {
+	case OutcomeWaiting, OutcomeInWindow:
+		if v.until != nil && (v.outcome == OutcomeWaiting || v.charge.State == ledger.ChargeHeld) {
 			return again(w.Act, of, "billing run --period "+string(period)) + " after " + v.until.UTC().Format("2006-01-02 15:04 UTC")
 		}
 	}
@@ -289,8 +289,8 @@ func again(act Act, of, otherwise string) string {
 	return otherwise
 }
 
-// shellWord quotes what a shell would take apart.
-func shellWord(s string) string {
+// ShellWord quotes what a shell would take apart.
+func ShellWord(s string) string {
 	for _, c := range s {
 		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' || c == '@' || c == '/' || c == ':'
 		if !plain {

@@ -64,6 +64,7 @@ type auditor struct {
 
 	mu    sync.Mutex // guards pages
 	pages int64
+	parts int   // of the plan
 	total int64 // about how many there are
 
 	report AuditReport
@@ -109,6 +110,7 @@ func (a *auditor) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.parts = len(lists)
 	if err := a.read(ctx, lists); err != nil {
 		return err
 	}
@@ -118,10 +120,7 @@ func (a *auditor) run(ctx context.Context) error {
 	if err := a.compare(ctx); err != nil {
 		return err
 	}
-	if err := a.conclude(ctx); err != nil {
-		return err
-	}
-	return nil
+	return a.conclude(ctx)
 }
 
 // write does something in a transaction that only commits while this process owns
@@ -215,6 +214,9 @@ func (a *auditor) finish(ctx context.Context) error {
 	rep.Pages = a.pages
 	late := rep.Opened
 	return ledger.InTx(ctx, a.r.pool, func(tx pgx.Tx) error {
+		if err := a.audit.MustBeWhole(ctx, tx, a.parts); err != nil {
+			return err
+		}
 		if !a.r.opts.DryRun {
 			opened, closed, err := a.audit.Conclude(ctx, tx)
 			if err != nil {

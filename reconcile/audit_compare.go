@@ -280,6 +280,9 @@ func (a *auditor) goneBack(c *ledger.AuditCharge, p *ledger.AuditPayment) {
 
 func (a *auditor) duplicates(c *ledger.AuditCharge, first string, others []*ledger.AuditPayment) {
 	for _, p := range others {
+		if (c.Moved || c.Sending) && p.Status != gateway.StatusSucceeded && p.Status != gateway.StatusProcessing {
+			continue // it may have been cancelled since it was read
+		}
 		if !returned(p) {
 			a.note(a.judge.finding(&c.OpenCharge, ledger.FindingDuplicate, a.intentOf(p), "one payment, "+first, "a second payment, "+p.PaymentIntent))
 		}

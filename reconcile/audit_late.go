@@ -18,7 +18,10 @@ var sureOfNothing = []ledger.ChargeState{
 // lateCharge settles a charge that turned out to be paid: paid wins.
 func (a *auditor) lateCharge(c *ledger.AuditCharge, v seen) {
 	first := v.paid[0]
-	if v.own != nil && slices.Contains(v.paid, v.own) {
+	if i := slices.IndexFunc(v.paid, func(p *ledger.AuditPayment) bool { return !returned(p) }); i > 0 {
+		first = v.paid[i]
+	}
+	if v.own != nil && slices.Contains(v.paid, v.own) && !returned(v.own) {
 		first = v.own
 	}
 	a.duplicates(c, first.PaymentIntent, v.besides(first))

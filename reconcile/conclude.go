@@ -110,7 +110,18 @@ func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, 
 	case why != nil:
 		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil //nolint:nilerr // the verdict says it
 	}
-	return s.r.judgeNow().decide(c, e), nil
+	return s.stands(s.r.judgeNow().decide(c, e)), nil
+}
+
+// stands notes since when its second payments are known not to be given back, where the
+// look shows that.
+func (s *spanLook) stands(v verdict) verdict {
+	for i := range v.findings {
+		if f := &v.findings[i]; s.w.Rebuild && f.Kind == ledger.FindingDuplicate {
+			f.StandsAt = s.lookedAt
+		}
+	}
+	return v
 }
 
 // record brings payments into the ledger that it has no charge for: where

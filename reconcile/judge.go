@@ -21,6 +21,8 @@ type evidence struct {
 	// unexplained is a live PaymentIntent of the same customer, amount and currency
 	// that carries no key of ours: somebody may have edited it.
 	unexplained string
+	// cancelledByUs are those that this program asked to be cancelled.
+	cancelledByUs []string
 	// customerGone says that Stripe has no such customer any more.
 	customerGone bool
 }
@@ -189,12 +191,15 @@ func (j judge) alive(v verdict, live []gateway.PaymentIntent) verdict {
 	if v.charge.State == ledger.ChargeSucceeded {
 		return j.paidBefore(v, live)
 	}
+	live = withoutReturned(live)
 	if own := slices.IndexFunc(live, func(pi gateway.PaymentIntent) bool { return isOwn(&v.charge, pi) && pi.Status == live[0].Status }); own > 0 {
 		live[0], live[own] = live[own], live[0]
 	}
 	first := live[0]
 	for _, pi := range live[1:] {
-		v.findings = append(v.findings, j.finding(&v.charge, "duplicate", pi, "one payment, "+first.ID, "a second payment, "+pi.ID))
+		if !givenBack(pi) {
+			v.findings = append(v.findings, j.finding(&v.charge, "duplicate", pi, "one payment, "+first.ID, "a second payment, "+pi.ID))
+		}
 	}
 	v.paymentIntent = first.ID
 	state, reason, _ := gateway.StateOf(first)
@@ -209,7 +214,7 @@ func (j judge) alive(v verdict, live []gateway.PaymentIntent) verdict {
 func (j judge) paidBefore(v verdict, live []gateway.PaymentIntent) verdict {
 	v.seen, v.done, v.paymentIntent = "paid", "as before", v.charge.PaymentIntent
 	for _, pi := range live {
-		if !isOwn(&v.charge, pi) {
+		if !isOwn(&v.charge, pi) && !givenBack(pi) {
 			v.findings = append(v.findings, j.finding(&v.charge, "duplicate", pi, "one payment, "+v.charge.PaymentIntent, "a second payment, "+pi.ID))
 			v.seen, v.done = "a second payment", "see the finding"
 		}
@@ -237,6 +242,16 @@ func (j judge) settle(v verdict, pi gateway.PaymentIntent, state ledger.ChargeSt
 		v.found.Detail = fmt.Sprintf("found at Stripe, of try %d", pi.Try)
 	}
 	return v
+}
+
+// withoutReturned leaves out what was given back whole, where another one stands: the
+// debt is paid by that one.
+func withoutReturned(live []gateway.PaymentIntent) []gateway.PaymentIntent {
+	standing := slices.DeleteFunc(slices.Clone(live), givenBack)
+	if len(standing) == 0 {
+		return live
+	}
+	return standing
 }
 
 func seenText(pi gateway.PaymentIntent, reason string) string {
@@ -304,6 +319,9 @@ func (j judge) missing(v verdict, e evidence) verdict {
 		if c.WindowOpenedAt != nil && !c.Leased {
 			until := c.WindowOpenedAt.Add(ledger.Window + ledger.RequestDead)
 			v.until = &until
+			if c.State == ledger.ChargeHeld {
+				v.done = "nothing before " + until.UTC().Format("2006-01-02 15:04 UTC") + ": Stripe may still carry out what was sent"
+			}
 		}
 		return v
 	case e.customerGone:
@@ -327,11 +345,9 @@ func (j judge) missing(v verdict, e evidence) verdict {
 	case j.policy != PolicyCharge:
 		return j.hold(v, "absent", e)
 	}
-	if sent := j.lastOpenSend(c); sent != nil {
-		if until := sent.Add(j.absentAfter); until.After(e.lookedAt) {
-			v.outcome, v.until, v.done = OutcomeWaiting, &until, "nothing before "+until.UTC().Format("2006-01-02 15:04 UTC")
-			return v
-		}
+	if until := j.mayStillBeDone(c, e); until != nil {
+		v.outcome, v.until, v.done = OutcomeWaiting, until, "nothing before "+until.UTC().Format("2006-01-02 15:04 UTC")
+		return v
 	}
 	return j.renew(v, "absent")
 }

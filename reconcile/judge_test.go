@@ -339,6 +339,33 @@ func TestRequeueOpensATryOnlyWhenNothingIsOpen(t *testing.T) {
 		{"under way", lost(rejected, noOpenSend), set(intent("1", gateway.StatusProcessing)), come{OutcomeProcessing, ledger.ChargeProcessing, "", "pi_1", nil, 0}},
 		{"a payment without a key", lost(rejected, noOpenSend), evidence{unexplained: "pi_9"}, come{OutcomeRefused, "", "", "pi_9", nil, 0}},
 		{"a send under way", lost(rejected, noOpenSend, sentAgo(time.Minute)), set(), come{OutcomeWaiting, "", "", "", nil, ledger.RequestDead}},
+		{"an open send whose window is over", lost(rejected), set(), come{OutcomeWaiting, "", "", "", nil, 72*time.Hour - 25*time.Hour}},
+		{"an open send of three days ago", lost(rejected, openedAgo(80*time.Hour), sentAgo(73*time.Hour)), set(), opened},
 		{"an open send inside the window", lost(rejected, openedAgo(3*time.Hour), sentAgo(2*time.Hour)), set(), come{OutcomeWaiting, "", "", "", nil, ledger.RequestDead}},
 	})
+}
+
+// A debt is paid by the payment that stands, not by an earlier one that was given back
+// whole, which is no second payment either; if nothing stands it stays as it was said.
+func TestADebtIsPaidByWhatStands(t *testing.T) {
+	t.Parallel()
+	givenBack := func(pi *gateway.PaymentIntent) { pi.AmountRefundedMinor = pi.Amount }
+	for name, c := range map[string]struct {
+		e        evidence
+		by       string
+		findings int
+	}{
+		"the first was given back":    {set(paid("1", givenBack), paid("2")), "pi_2", 0},
+		"a part was given back":       {set(paid("1", func(pi *gateway.PaymentIntent) { pi.AmountRefundedMinor = 1 }), paid("2")), "pi_1", 1},
+		"both were given back":        {set(paid("1", givenBack), paid("2", givenBack)), "pi_1", 0},
+		"the only one was given back": {set(paid("1", givenBack)), "pi_1", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newJudge().decide(lost(), c.e)
+			if v.outcome != OutcomeSucceeded || v.paymentIntent != c.by || len(v.findings) != c.findings {
+				t.Errorf("%s by %s with %d findings", v.outcome, v.paymentIntent, len(v.findings))
+			}
+		})
+	}
 }

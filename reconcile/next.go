@@ -21,7 +21,7 @@ func NextAbout(f ledger.FindingState) string {
 	case f.Kind == "processing_long":
 		return "billing reconcile --period " + string(f.Period)
 	case f.Kind == "missing":
-		return "billing show --period " + string(f.Period) + " --account " + shellWord(f.AccountID)
+		return "billing show --period " + string(f.Period) + " --account " + ShellWord(f.AccountID)
 	case f.PaymentIntent != "" && f.PaysFor == "" && f.Severity == ledger.SeverityAct:
 		return resolve + "refund|accept"
 	}

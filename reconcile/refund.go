@@ -31,12 +31,22 @@ type RefundPlan struct {
 
 	try      int
 	lookedAt time.Time
+	// refunds were ordered of the payment before it was read.
+	refunds ordered
 }
 
 // Amount is what is given back, in major units.
-func (p *RefundPlan) Amount() string {
-	c := money.Currency(p.Payment.Currency)
-	return money.Format(money.FromMinor(p.Minor, c), c) + " " + p.Payment.Currency
+func (p *RefundPlan) Amount() string { return amountText(p.Minor, p.Payment.Currency) }
+
+// Whole reports that nothing is left of the payment afterwards.
+func (p *RefundPlan) Whole() bool {
+	return p.Made == nil && p.Minor+p.Payment.AmountRefundedMinor >= p.Payment.Amount
+}
+
+// amountText writes minor units of a currency in major ones.
+func amountText(minor int64, currency string) string {
+	c := money.Currency(currency)
+	return money.Format(money.FromMinor(minor, c), c) + " " + currency
 }
 
 // PlanRefund looks at the finding's payment and decides what a refund of it would be:
@@ -63,6 +73,9 @@ func (r *Resolver) PlanRefund(ctx context.Context, id int64, amount string) (p R
 	if f.PaymentIntent == "" {
 		return p, cannot("finding %d names no payment that could be given back; nothing was done", id)
 	}
+	if p.refunds, err = orderedOf(ctx, r.Pool, f.PaymentIntent); err != nil {
+		return p, err
+	}
 	pi, err := r.payment(ctx, f)
 	if err != nil {
 		return p, err
@@ -78,13 +91,14 @@ func (r *Resolver) PlanRefund(ctx context.Context, id int64, amount string) (p R
 		p.Minor = p.Made.Amount
 		return p, nil
 	}
-	if until := last.DeadAt(); last.State == ledger.RefundHeld && until.After(p.lookedAt) {
+	if o := p.refunds.unanswered(); o != nil {
+		until := o.DeadAt()
 		return p, &UndecidedError{fmt.Sprintf("finding %d: an earlier refund got no answer, and Stripe may still make it", id), &until}
 	}
 	if p.Minor, err = amountOf(f, pi, amount); err != nil {
 		return p, err
 	}
-	p.Key = ledger.RefundKey(id, p.try)
+	p.Key = ledger.RefundKey(id, pi.ID, p.try)
 	p.Body = gateway.RefundBody(gateway.RefundParams{
 		PaymentIntent: pi.ID, Amount: p.Minor, Duplicate: f.Kind == kindDuplicate, FindingID: id, BillingKey: f.BillingKey,
 	})
@@ -93,6 +107,10 @@ func (r *Resolver) PlanRefund(ctx context.Context, id int64, amount string) (p R
 
 // planAgain goes on with an order whose outcome is not known: as it is frozen.
 func (r *Resolver) planAgain(ctx context.Context, p RefundPlan, last ledger.RefundOrder, amount string) (RefundPlan, error) {
+	var err error
+	if p.refunds, err = orderedOf(ctx, r.Pool, last.PaymentIntent); err != nil {
+		return p, err
+	}
 	pi, err := r.read(ctx, &p.Finding, last.PaymentIntent)
 	if err != nil {
 		return p, err
@@ -132,7 +150,25 @@ func (r *Resolver) mayRefund(ctx context.Context, p *RefundPlan, amount string) 
 	if other.Status != gateway.StatusSucceeded || other.AmountRefundedMinor >= other.Amount {
 		return cannot("finding %d: the other payment, %s, is %s, and %d of %d were given back: with this one the debt would not be paid at all; nothing was done", f.ID, other.ID, other.Status, other.AmountRefundedMinor, other.Amount)
 	}
+	if other.Disputed {
+		return cannot("finding %d: the customer's bank disputes the other payment, %s: with this one given back the debt may not be paid at all; nothing was done", f.ID, other.ID)
+	}
 	p.Stays = other.ID
+	return r.mustStay(ctx, r.Pool, f.ID, p.Stays)
+}
+
+// mustStay refuses while a refund of the payment that stands for the debt is under way.
+func (r *Resolver) mustStay(ctx context.Context, q ledger.Querier, id int64, stays string) error {
+	if stays == "" {
+		return nil
+	}
+	refunds, err := orderedOf(ctx, q, stays)
+	if err != nil {
+		return err
+	}
+	if o := refunds.underWay(); o != nil {
+		return cannot("finding %d: a refund of the other payment, %s, is under way about finding %d: with this one the debt may not be paid at all; nothing was done", id, stays, o.FindingID)
+	}
 	return nil
 }
 
@@ -164,35 +200,37 @@ func amountOf(f *ledger.FindingState, pi *gateway.PaymentIntent, amount string) 
 	return minor, nil
 }
 
-// madeBefore finds a refund that Stripe has and the ledger does not: ordered about this
-// finding before a backup was restored, or, where nothing is left, by anybody.
+// madeBefore finds a refund that Stripe has and the finding does not: ordered about it
+// before a backup was restored, or, where nothing is left, by anybody.
 func (r *Resolver) madeBefore(ctx context.Context, p *RefundPlan) (*gateway.Refund, error) {
-	refunds, err := r.unrecorded(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	all := p.Payment.AmountRefundedMinor >= p.Payment.Amount
-	at := slices.IndexFunc(refunds, func(x gateway.Refund) bool { return x.GivesBack() && (all || x.FindingID == p.Finding.ID) })
-	if at >= 0 {
-		return &refunds[at], nil
-	}
-	if all {
-		return nil, cannot("finding %d: %s was given back already; nothing was done: --as accept closes the finding", p.Finding.ID, p.Payment.ID)
-	}
-	return nil, nil
-}
-
-// unrecorded reads the refunds of the payment that no earlier order is known to have made.
-func (r *Resolver) unrecorded(ctx context.Context, p *RefundPlan) ([]gateway.Refund, error) {
 	refunds, err := r.Finder.RefundsOf(ctx, p.Finding.StripeAccount, p.Payment.ID)
 	if err != nil {
 		return nil, err
 	}
-	known, err := ledger.RecordedRefunds(ctx, r.Pool, p.Payment.ID)
+	noted, err := ledger.NotedRefunds(ctx, r.Pool, p.Finding.ID)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(refunds, func(x gateway.Refund) bool { return known[x.ID] }), nil
+	known := p.refunds.made()
+	at := -1
+	for i, x := range refunds {
+		if x.FindingID != p.Finding.ID || known[x.ID] {
+			continue
+		}
+		p.try++ // the forgotten order's key is used
+		if at < 0 && x.GivesBack() && !slices.Contains(noted, x.ID) {
+			at = i
+		}
+	}
+	if at < 0 && givenBack(p.Payment) {
+		if at = slices.IndexFunc(refunds, gateway.Refund.GivesBack); at < 0 {
+			return nil, cannot("finding %d: %s was given back already; nothing was done: --as accept closes the finding", p.Finding.ID, p.Payment.ID)
+		}
+	}
+	if at < 0 {
+		return nil, nil
+	}
+	return &refunds[at], nil
 }
 
 // Refund does what was planned, and says what was done. An *UndecidedError means that the
@@ -200,7 +238,7 @@ func (r *Resolver) unrecorded(ctx context.Context, p *RefundPlan) ([]gateway.Ref
 // that nothing was done.
 func (r *Resolver) Refund(ctx context.Context, p RefundPlan) (string, error) {
 	if p.Made != nil {
-		return r.made(ctx, &p, *p.Made, "")
+		return r.made(ctx, &p, *p.Made, nil)
 	}
 	if p.Order == nil {
 		if err := r.order(ctx, &p); err != nil {
@@ -222,6 +260,16 @@ func (r *Resolver) order(ctx context.Context, p *RefundPlan) error {
 		}
 		if err := mustBeAsPlanned(&f, &p.Finding); err != nil {
 			return err
+		}
+		if err := r.mustStay(ctx, tx, f.ID, p.Stays); err != nil {
+			return err
+		}
+		now, err := orderedOf(ctx, tx, p.Payment.ID)
+		if err != nil {
+			return err
+		}
+		if len(now.made()) != len(p.refunds.made()) || now.unanswered() != nil {
+			return cannot("finding %d: %s was being refunded about another finding meanwhile; nothing was done: look again", f.ID, p.Payment.ID)
 		}
 		return f.OrderRefund(ctx, tx, ledger.RefundOrder{
 			Try: p.try, Body: p.Body, BodySHA256: hash[:], StripeAccount: f.StripeAccount, PaymentIntent: p.Payment.ID,
@@ -259,16 +307,19 @@ func (r *Resolver) lookAgain(ctx context.Context, p *RefundPlan) (done string, e
 	if o.Sends == 0 && !past {
 		return "", false, nil
 	}
-	refunds, err := r.unrecorded(ctx, p)
+	refunds, err := r.Finder.RefundsOf(ctx, p.Finding.StripeAccount, p.Payment.ID)
 	if err != nil {
 		return "", true, err
 	}
-	if at := slices.IndexFunc(refunds, func(x gateway.Refund) bool { return x.FindingID == o.FindingID && x.Amount == o.AmountMinor }); at >= 0 {
+	known := p.refunds.made()
+	if at := slices.IndexFunc(refunds, func(x gateway.Refund) bool {
+		return !known[x.ID] && x.FindingID == o.FindingID && x.Amount == o.AmountMinor
+	}); at >= 0 {
 		done, err = r.known(ctx, p, refunds[at], "")
 		return done, true, err
 	}
-	if p.Payment.AmountRefundedMinor >= p.Payment.Amount && len(refunds) > 0 && refunds[0].GivesBack() {
-		done, err = r.made(ctx, p, refunds[0], "")
+	if at := slices.IndexFunc(refunds, gateway.Refund.GivesBack); at >= 0 && givenBack(p.Payment) {
+		done, err = r.made(ctx, p, refunds[at], &ledger.RefundResult{State: ledger.RefundRefused, Reason: gateway.ReasonAlreadyRefunded, Detail: "it was given back by " + refunds[at].ID})
 		return done, true, err
 	}
 	if !past {

@@ -92,7 +92,7 @@ func stopError(p *RefundPlan, a gateway.RefundAnswer) error {
 // known records a refund that Stripe has, by its status.
 func (r *Resolver) known(ctx context.Context, p *RefundPlan, refund gateway.Refund, requestID string) (string, error) {
 	if refund.GivesBack() {
-		return r.made(ctx, p, refund, requestID)
+		return r.made(ctx, p, refund, &ledger.RefundResult{State: ledger.RefundMade, Refund: refund.ID, Status: refund.Status, RequestID: requestID})
 	}
 	return "", r.end(ctx, p, ledger.RefundResult{State: ledger.RefundRefused, Reason: "refund_" + refund.Status, Refund: refund.ID, Status: refund.Status, RequestID: requestID},
 		fmt.Sprintf("refund %s is %s: the money is not on its way back", refund.ID, refund.Status))
@@ -115,27 +115,30 @@ func (r *Resolver) end(ctx context.Context, p *RefundPlan, result ledger.RefundR
 	}
 }
 
-// made records a refund that gives the money back, and resolves its finding by it. What
-// was given back is read from the payment again.
-func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refund, requestID string) (string, error) {
+// made records that a refund gives the money back, and what that makes of the order, nil
+// if there is none. What was given back is read from the payment again.
+func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refund, order *ledger.RefundResult) (done string, err error) {
 	pi, err := r.read(ctx, &p.Finding, p.Payment.ID)
 	if err != nil {
 		return "", err
 	}
-	done := fmt.Sprintf("finding %d: %s of payment %s given back, refund %s (%s)", p.Finding.ID, p.Amount(), pi.ID, refund.ID, refund.Status)
-	by := ledger.Resolved{As: ledger.ResolutionRefunded, Person: r.Person, Why: r.Why, Refund: refund.ID, RequestID: requestID,
+	by := ledger.Resolved{As: ledger.ResolutionRefunded, Person: r.Person, Why: r.Why, Refund: refund.ID,
 		Detail: fmt.Sprintf("%d %s of %s, %s", refund.Amount, refund.Currency, pi.ID, refund.Status)}
+	if order != nil {
+		order.Person, order.Why, by.RequestID = r.Person, r.Why, order.RequestID
+	}
+	stays := false
 	err = ledger.InTx(ctx, r.Pool, func(tx pgx.Tx) error {
 		f, err := ledger.LockFinding(ctx, tx, r.Job, p.Finding.ID)
 		if err != nil {
 			return err
 		}
-		if p.Order == nil {
+		if order == nil {
 			if err := mustBeAsPlanned(&f, &p.Finding); err != nil {
 				return err
 			}
 		} else {
-			first, err := p.Order.Settle(ctx, tx, ledger.RefundResult{State: ledger.RefundMade, Refund: refund.ID, Status: refund.Status, RequestID: requestID})
+			first, err := p.Order.Settle(ctx, tx, *order)
 			if err != nil || !first {
 				return err
 			}
@@ -143,16 +146,22 @@ func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refun
 		if err := ledger.NoteRefunded(ctx, tx, pi.ID, pi.AmountRefundedMinor, pi.Disputed); err != nil {
 			return err
 		}
-		return r.resolveMade(ctx, tx, &f, by, *pi)
+		stays, err = r.resolveMade(ctx, tx, &f, by, *pi)
+		return err
 	})
+	done = fmt.Sprintf("finding %d: %s of payment %s given back, refund %s (%s)", p.Finding.ID, amountText(refund.Amount, refund.Currency), pi.ID, refund.ID, refund.Status)
+	if stays {
+		done += fmt.Sprintf("; %s are left of it, and the finding stays open", amountText(pi.Amount-pi.AmountRefundedMinor, pi.Currency))
+	}
 	return done, err
 }
 
-// resolveMade closes the finding. A charge in review is held once its payment is given
-// back whole; before that a person may still accept the rest.
-func (r *Resolver) resolveMade(ctx context.Context, tx pgx.Tx, f *ledger.FindingState, by ledger.Resolved, pi gateway.PaymentIntent) error {
-	if !f.Open() || f.InReview() && pi.AmountRefundedMinor < pi.Amount {
-		return f.NoteRefund(ctx, tx, by)
+// resolveMade closes the finding, or reports that it stays open. A charge in review is
+// held once its payment is given back whole; before that a person may still accept the
+// rest. Of a payment too many the rest is still too many.
+func (r *Resolver) resolveMade(ctx context.Context, tx pgx.Tx, f *ledger.FindingState, by ledger.Resolved, pi gateway.PaymentIntent) (stays bool, err error) {
+	if stays = f.Open() && (f.InReview() || f.TooMany()) && !givenBack(pi); stays || !f.Open() {
+		return stays, f.NoteRefund(ctx, tx, by)
 	}
 	if f.InReview() {
 		_, err := f.EndReview(ctx, tx, ledger.ReviewEnd{
@@ -160,8 +169,8 @@ func (r *Resolver) resolveMade(ctx context.Context, tx pgx.Tx, f *ledger.Finding
 			Detail: r.Why + " (given back: " + by.Refund + ")",
 		})
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	return f.Resolve(ctx, tx, by)
+	return false, f.Resolve(ctx, tx, by)
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/chargeonce/billing/ledger"
 )
@@ -24,10 +25,25 @@ func (j judge) mayRequeue(v verdict, s sorted, e evidence) verdict {
 		v.outcome, v.done = OutcomeWaiting, "nothing: a request may still be on its way"
 		until := e.lookedAt.Add(ledger.RequestDead)
 		v.until = &until
+	case j.mayStillBeDone(c, e) != nil:
+		// Under its own key it would be sent again at the earliest then, too.
+		v.until = j.mayStillBeDone(c, e)
+		v.outcome, v.done = OutcomeWaiting, "nothing before "+v.until.UTC().Format("2006-01-02 15:04 UTC")+": a send had no answer, and Stripe may still complete it"
 	default:
 		v.outcome, v.requeue, v.done = OutcomeRequeued, true, fmt.Sprintf("try %d: the next run sends it", c.NextTry())
 	}
 	return v
+}
+
+// mayStillBeDone is until when a send without an answer may be completed by Stripe, nil
+// if there is none, or it is over.
+func (j judge) mayStillBeDone(c *ledger.OpenCharge, e evidence) *time.Time {
+	sent := j.lastOpenSend(c)
+	if sent == nil || !sent.Add(j.absentAfter).After(e.lookedAt) {
+		return nil
+	}
+	until := sent.Add(j.absentAfter)
+	return &until
 }
 
 // withRequeue adds what a new try asks for, if there is something to ask for.

@@ -57,10 +57,17 @@ func NeedsStripe(f ledger.FindingState, as ledger.Resolution) bool {
 	switch as {
 	case ledger.ResolutionRefunded:
 		return true
-	case ledger.ResolutionAccepted, ledger.ResolutionReleased:
+	case ledger.ResolutionAccepted, ledger.ResolutionReleased, ledger.ResolutionVoided:
 		return f.Open() && f.InReview() && f.PaymentIntent != ""
 	}
 	return false
+}
+
+// look is what a resolution rests on: the payment, nil where it does not count, and how
+// many of its refunds the ledger knew before that was read.
+type look struct {
+	payment *gateway.PaymentIntent
+	refunds int
 }
 
 // Resolve accepts, releases or voids findings, all of them or none, and says what was
@@ -68,28 +75,34 @@ func NeedsStripe(f ledger.FindingState, as ledger.Resolution) bool {
 // once one is refused.
 func (r *Resolver) Resolve(ctx context.Context, ids []int64, as ledger.Resolution) (done []string, err error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	payments := map[int64]*gateway.PaymentIntent{}
+	looks := map[int64]look{}
 	for _, id := range ids {
 		f, err := ledger.ReadFinding(ctx, r.Pool, r.Job, id)
 		if err != nil {
 			return nil, err
 		}
+		refunds, err := orderedOf(ctx, r.Pool, f.PaymentIntent)
+		if err != nil {
+			return nil, err
+		}
+		seen := look{refunds: len(refunds.made())}
 		if NeedsStripe(f, as) {
-			if payments[id], err = r.payment(ctx, &f); err != nil {
+			if seen.payment, err = r.payment(ctx, &f); err != nil {
 				return nil, err
 			}
 		}
-		if err := mayResolve(&f, as, payments[id]); err != nil {
+		if err := mayResolve(&f, as, refunds, seen.payment); err != nil {
 			return nil, err
 		}
-		done = append(done, saysResolved(&f, as, payments[id]))
+		looks[id] = seen
+		done = append(done, saysResolved(&f, as, seen.payment))
 	}
 	if r.DryRun {
 		return done, nil
 	}
 	err = ledger.InTx(ctx, r.Pool, func(tx pgx.Tx) error {
 		for _, id := range ids {
-			if err := r.resolve(ctx, tx, id, as, payments[id]); err != nil {
+			if err := r.resolve(ctx, tx, id, as, looks[id]); err != nil {
 				return err
 			}
 		}
@@ -119,15 +132,20 @@ func (r *Resolver) read(ctx context.Context, f *ledger.FindingState, id string) 
 
 // resolve does it under the locks, if everything is still as it was when the payment
 // was read.
-func (r *Resolver) resolve(ctx context.Context, tx pgx.Tx, id int64, as ledger.Resolution, pi *gateway.PaymentIntent) error {
+func (r *Resolver) resolve(ctx context.Context, tx pgx.Tx, id int64, as ledger.Resolution, seen look) error {
 	f, err := ledger.LockFinding(ctx, tx, r.Job, id)
 	if err != nil {
 		return err
 	}
-	if NeedsStripe(f, as) && pi == nil {
+	refunds, err := orderedOf(ctx, tx, f.PaymentIntent)
+	if err != nil {
+		return err
+	}
+	pi := seen.payment
+	if NeedsStripe(f, as) && (pi == nil || len(refunds.made()) != seen.refunds) {
 		return cannot("finding %d changed meanwhile; nothing was done: look again", id)
 	}
-	if err := mayResolve(&f, as, pi); err != nil {
+	if err := mayResolve(&f, as, refunds, pi); err != nil {
 		return err
 	}
 	detail := "closed as it is"
@@ -168,14 +186,14 @@ func orNothing(id string) string {
 	return id
 }
 
-// mayResolve refuses what can't be, by the finding and its payment, which is nil where
-// it does not count.
-func mayResolve(f *ledger.FindingState, as ledger.Resolution, pi *gateway.PaymentIntent) error {
+// mayResolve refuses what can't be, by the finding, what was ordered of its payment, and
+// the payment, which is nil where it does not count.
+func mayResolve(f *ledger.FindingState, as ledger.Resolution, refunds ordered, pi *gateway.PaymentIntent) error {
 	if err := mustBeOpen(f); err != nil {
 		return err
 	}
-	if f.Order == ledger.RefundPending {
-		return cannot("finding %d: a refund of %s was ordered, and its outcome is not known; nothing was done: billing resolve --finding %d --as refund --yes --why W goes on with it", f.ID, f.PaymentIntent, f.ID)
+	if err := refunds.notUnderWay(f); err != nil {
+		return err
 	}
 	if as == ledger.ResolutionAccepted && !f.InReview() {
 		return nil
@@ -183,13 +201,11 @@ func mayResolve(f *ledger.FindingState, as ledger.Resolution, pi *gateway.Paymen
 	if !f.InReview() {
 		return cannot("finding %d: it put no charge into review%s; nothing was done. It can be accepted, or its payment refunded", f.ID, standsText(f))
 	}
-	switch as {
-	case ledger.ResolutionAccepted:
+	switch {
+	case as == ledger.ResolutionAccepted:
 		return mayAccept(f, pi)
-	case ledger.ResolutionReleased:
-		if pi != nil && pi.Status != gateway.StatusSucceeded && pi.Status != gateway.StatusCanceled {
-			return cannot("finding %d: %s is %s, so that it may still be paid; nothing was done: cancel it at Stripe first", f.ID, pi.ID, pi.Status)
-		}
+	case pi != nil && pi.Status != gateway.StatusSucceeded && pi.Status != gateway.StatusCanceled:
+		return cannot("finding %d: %s is %s, so that it may still be paid; nothing was done: cancel it at Stripe first", f.ID, pi.ID, pi.Status)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestOnlyWhatPutAChargeIntoReviewEndsIt(t *testing.T) {
 		t.Errorf("%t, %t, %t", f.InReview(), note.InReview(), other.InReview())
 	}
 	for _, f := range []ledger.FindingState{note, other} {
-		if err := mayResolve(&f, ledger.ResolutionVoided, nil); err == nil || !strings.Contains(err.Error(), "put no charge into review") {
+		if err := mayResolve(&f, ledger.ResolutionVoided, ordered{}, nil); err == nil || !strings.Contains(err.Error(), "put no charge into review") {
 			t.Errorf("%s: %v", f.Kind, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestWhatMayBeAccepted(t *testing.T) {
 	}{
 		"paid": {f, paid, ""}, "partly given back": {f, partly, ""}, "given back": {f, back, "was given back"}, "another's": {taken, paid, "for one debt only"},
 	} {
-		err := mayResolve(&c.f, ledger.ResolutionAccepted, &c.pi)
+		err := mayResolve(&c.f, ledger.ResolutionAccepted, ordered{}, &c.pi)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -30,6 +30,8 @@ type Ruling struct {
 	// time alone mends nothing; Next is what to type.
 	Refused, Next string
 	Until         time.Time
+	// Named is a person's order about this charge alone.
+	Named bool
 }
 
 // RetryPlan is which declined charges are to be looked at.
@@ -140,6 +142,8 @@ func (j judge) mayRetry(v verdict, s sorted, e evidence) verdict {
 		v.outcome, v.done = OutcomeMovedOn, "nothing: it changed during the look"
 	case ruling.Refused != "":
 		return notRetried(v, ruling)
+	case !ruling.Named && cancelledByOthers(s.unpaid, e):
+		return notRetried(v, Ruling{Refused: "somebody cancelled it at Stripe; was it paid another way?", Next: "name it with --account to try it again"})
 	case e.unexplained != "":
 		v.outcome, v.paymentIntent = OutcomeRefused, e.unexplained
 		v.seen, v.done = "a payment of the same amount without our key", "nothing: is it the payment of this charge?"
@@ -155,6 +159,13 @@ func (j judge) mayRetry(v verdict, s sorted, e evidence) verdict {
 		v.outcome, v.requeue, v.done = OutcomeRequeued, true, fmt.Sprintf("try %d: the next run sends it", c.NextTry())
 	}
 	return v
+}
+
+// cancelledByOthers reports that somebody cancelled a payment of the current try.
+func cancelledByOthers(current []gateway.PaymentIntent, e evidence) bool {
+	return slices.ContainsFunc(current, func(pi gateway.PaymentIntent) bool {
+		return pi.Status == gateway.StatusCanceled && !slices.Contains(e.cancelledByUs, pi.ID)
+	})
 }
 
 // outcomeCleared is between the two looks, and never reported.
@@ -203,7 +214,21 @@ func (r *Reconciler) addKnown(ctx context.Context, w Work, stripeAccount string,
 		pi.BillingKey, pi.Try = c.BillingKey, t.Try
 		e.intents = append(slices.Clip(e.intents), pi)
 	}
-	return nil
+	return r.addCancelled(ctx, e)
+}
+
+// addCancelled reads which of those that are cancelled were so by this program.
+func (r *Reconciler) addCancelled(ctx context.Context, e *evidence) (err error) {
+	var cancelled []string
+	for _, pi := range e.intents {
+		if pi.Status == gateway.StatusCanceled {
+			cancelled = append(cancelled, pi.ID)
+		}
+	}
+	if len(cancelled) > 0 {
+		e.cancelledByUs, err = ledger.OrderedCancels(ctx, r.pool, cancelled)
+	}
+	return err
 }
 
 // cancelsAtOnce bounds the cancels under way; the gateway keeps the rate.
@@ -225,7 +250,7 @@ func (r *Reconciler) cancelOpen(ctx context.Context, w Work, verdicts []verdict)
 func (r *Reconciler) cancelAll(ctx context.Context, w Work, v *verdict) error {
 	for _, pi := range v.cancel {
 		deadline := gateway.NewDeadline(time.Now(), gateway.CancelLife)
-		if err := r.mustOwn(ctx, w); err != nil {
+		if err := r.orderCancel(ctx, w, v.charge.AccountID, pi.ID); err != nil {
 			return err
 		}
 		now, err := r.opts.Cancel(ctx, v.charge.StripeAccount, pi, deadline)
@@ -247,12 +272,13 @@ func (r *Reconciler) cancelAll(ctx context.Context, w Work, v *verdict) error {
 	return nil
 }
 
-// mustOwn returns ErrClaimLost if another process owns the period by now.
-func (r *Reconciler) mustOwn(ctx context.Context, w Work) error {
+// orderCancel writes it down before Stripe is asked; ErrClaimLost if another process
+// owns the period by now.
+func (r *Reconciler) orderCancel(ctx context.Context, w Work, accountID, paymentIntent string) error {
 	if w.Run == nil {
 		return ledger.ErrClaimLost
 	}
-	return ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error { return w.Run.Lock(ctx, tx) })
+	return ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error { return w.Run.OrderCancel(ctx, tx, accountID, paymentIntent) })
 }
 
 // clear keeps the accounts of which nothing is open any more for the second look, and

@@ -99,15 +99,16 @@ func TestEachThingThatKeepsATryFromBeingOpened(t *testing.T) {
 		"open": func(_ *ledger.OpenCharge, e *evidence, _ *judge) {
 			e.intents[0].Status = gateway.StatusRequiresPaymentMethod
 		},
-		"confirming":     func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusRequiresAction },
-		"under way":      func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusProcessing },
-		"paid":           func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusSucceeded },
-		"unknown try":    func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Try = 2 },
-		"another amount": func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Amount = 999 },
-		"unexplained":    func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.unexplained = "pi_9" },
-		"leased":         func(c *ledger.OpenCharge, _ *evidence, _ *judge) { c.Leased = true },
-		"just sent":      func(c *ledger.OpenCharge, _ *evidence, _ *judge) { c.LastSentAt = &attackAt },
-		"no ruling":      func(_ *ledger.OpenCharge, _ *evidence, j *judge) { j.rulings = nil },
+		"confirming":            func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusRequiresAction },
+		"under way":             func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusProcessing },
+		"paid":                  func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Status = gateway.StatusSucceeded },
+		"unknown try":           func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Try = 2 },
+		"another amount":        func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.intents[0].Amount = 999 },
+		"cancelled by somebody": func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.cancelledByUs = nil },
+		"unexplained":           func(_ *ledger.OpenCharge, e *evidence, _ *judge) { e.unexplained = "pi_9" },
+		"leased":                func(c *ledger.OpenCharge, _ *evidence, _ *judge) { c.Leased = true },
+		"just sent":             func(c *ledger.OpenCharge, _ *evidence, _ *judge) { c.LastSentAt = &attackAt },
+		"no ruling":             func(_ *ledger.OpenCharge, _ *evidence, j *judge) { j.rulings = nil },
 		"a rule": func(_ *ledger.OpenCharge, _ *evidence, j *judge) {
 			j.rulings["a"] = Ruling{Try: 1, Refused: "lost_card"}
 		},
@@ -118,7 +119,7 @@ func TestEachThingThatKeepsATryFromBeingOpened(t *testing.T) {
 			t.Parallel()
 			c, j := attacked(ledger.ChargeDeclined), attackJudge(ActRetry)
 			c.PaymentIntent, j.rulings = "pi_1", map[string]Ruling{"a": {Try: 1}}
-			e := evidence{lookedAt: attackAt, intents: []gateway.PaymentIntent{attackIntent(gateway.StatusCanceled, nil)}}
+			e := evidence{lookedAt: attackAt, intents: []gateway.PaymentIntent{attackIntent(gateway.StatusCanceled, nil)}, cancelledByUs: []string{"pi_1"}}
 			change(&c, &e, &j)
 			if v := j.decide(c, e); v.requeue != (name == "") {
 				t.Errorf("a try is opened: %t, %s %s", v.requeue, v.outcome, v.done)

@@ -213,7 +213,7 @@ func (s *spanLook) take(ctx context.Context, ours []gateway.PaymentIntent, charg
 			if err != nil {
 				return err
 			}
-			v := s.r.judge.decide(c, evidence{intents: list, lookedAt: s.lookedAt, tries: tries})
+			v := s.stands(s.r.judge.decide(c, evidence{intents: list, lookedAt: s.lookedAt, tries: tries}))
 			if v.outcome == OutcomeSucceeded || c.State == ledger.ChargeSucceeded {
 				paid = append(paid, v)
 				continue

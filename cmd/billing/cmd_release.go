@@ -23,6 +23,9 @@ Example:
    billing release --period 2026-10 --account 4182 --why "the customer confirms: not charged"
    billing release --period 2026-10 --all --why "Stripe's incident report"
 
+One that was sent, or may have been, within its window of 23 hours must wait for its
+end: it says until when, and nothing is done.
+
 Exit codes: 0 released   4 not all could be   64 usage   69 unreachable
    75 not yet, or a run is at work   77 refused   78 configuration`
 
@@ -175,15 +178,35 @@ func (l *looking) endOrder(ctx context.Context, period ledger.Period, err error)
 		return out, verdict
 	}
 	counts := l.report.counts
-	switch {
-	case counts[reconcile.OutcomeUnreadable]+counts[reconcile.OutcomeWaiting]+counts[reconcile.OutcomeMovedOn] > 0:
-		return out, &billing.UnsettledError{}
-	case counts[reconcile.OutcomeRefused]+counts[reconcile.OutcomeReview] > 0:
-		return out, &billing.PersonError{
-			Msg: "not all of it could be done: see the lines above", Hint: fmt.Sprintf("billing status --period %s", period),
-		}
+	if err := l.undecided(); err != nil {
+		return out, errors.Join(l.nextRun(period), err)
+	}
+	if counts[reconcile.OutcomeRefused]+counts[reconcile.OutcomeReview] > 0 {
+		return out, errors.Join(l.nextRun(period), notAll(period))
 	}
 	return out, l.nextRun(period)
+}
+
+// undecided says that an order was not carried out for some charges, and until when
+// those that wait must wait; nil if there are none.
+func (l *looking) undecided() error {
+	counts := l.report.counts
+	waiting := counts[reconcile.OutcomeWaiting] + counts[reconcile.OutcomeInWindow]
+	again := counts[reconcile.OutcomeUnreadable] + counts[reconcile.OutcomeMovedOn]
+	if waiting+again == 0 {
+		return nil
+	}
+	err := &billing.UnsettledError{Left: plural(waiting+again, "charge", "charges") + " can't be decided yet: see the lines above"}
+	if again == 0 {
+		err.LookAt = l.report.total.NextLook
+	}
+	return err
+}
+
+func notAll(period ledger.Period) error {
+	return &billing.PersonError{
+		Msg: "not all of it could be done: see the lines above", Hint: fmt.Sprintf("billing status --period %s", period),
+	}
 }
 
 func (l *looking) nextRun(period ledger.Period) error {

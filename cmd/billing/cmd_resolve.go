@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
@@ -30,8 +31,9 @@ only if what was seen changes.
 
 The payment that stands for a debt is never the one that is given back: a duplicate
 names the second. A refund is recorded before it is sent, under a key made from the
-finding; if its outcome is not known, the same command goes on with it. A charge in
-review whose payment is given back whole is held.
+finding and its payment; if its outcome is not known, the same command goes on with it.
+A charge in review whose payment is given back whole is held. A payment too many stays
+a finding until it is given back whole.
 
 Example:
    billing resolve --finding 12 --as accept --why "agreed with the customer"
@@ -249,17 +251,23 @@ func (s *resolving) refunds(ctx context.Context) error {
 			return err
 		}
 		plans = append(plans, p)
-		details.Refunds = append(details.Refunds, refundPlanJSON{
-			Finding: id, PaymentIntent: p.Payment.ID, Amount: strings.TrimSuffix(p.Amount(), " "+p.Payment.Currency), AmountMinor: p.Minor,
-			Currency: p.Payment.Currency, IdempotencyKey: p.Key, Body: p.Body,
-		})
+		details.Refunds = append(details.Refunds, planJSON(&p))
 	}
 	s.out.Details = details
 	if !s.moves() {
 		return s.a.emit(s.plansText(plans))
 	}
-	for _, p := range plans {
-		done, err := s.r.Refund(ctx, p)
+	for i, p := range plans {
+		var done string
+		var err error
+		// One before it may have given back the same payment.
+		if i > 0 {
+			p, err = s.r.PlanRefund(ctx, s.ids[i], s.c.String("amount"))
+			details.Refunds[i] = planJSON(&p)
+		}
+		if err == nil {
+			done, err = s.r.Refund(ctx, p)
+		}
 		if err != nil {
 			_ = s.a.emit(strings.Join(append(details.Done, ""), "\n"))
 			return err
@@ -270,40 +278,11 @@ func (s *resolving) refunds(ctx context.Context) error {
 	return s.tell(ctx, details.Done)
 }
 
-// plansText shows refunds as they would be sent.
-func (s *resolving) plansText(plans []reconcile.RefundPlan) string {
-	var b strings.Builder
-	for i := range plans {
-		p := &plans[i]
-		f := &p.Finding
-		fmt.Fprintf(&b, "finding %d, %s of account %s for %s: %s of payment %s would be given back\n",
-			f.ID, f.Kind, clean(f.AccountID), f.Period, p.Amount(), p.Payment.ID)
-		switch {
-		case p.Made != nil:
-			fmt.Fprintf(&b, "   nothing would be sent: Stripe has refund %s (%s) already\n", p.Made.ID, p.Made.Status)
-			continue
-		case p.Order != nil:
-			fmt.Fprintf(&b, "   ordered by %s at %s, sent %s, and its outcome is not known\n", clean(p.Order.OrderedBy), timeText(&p.Order.OrderedAt), times(p.Order.Sends))
-		}
-		b.WriteString(keyValues(
-			[2]string{"   payment", fmt.Sprintf("%s, customer %s, %s of %d given back before", p.Payment.Status, clean(p.Payment.Customer), strconv.FormatInt(p.Payment.AmountRefundedMinor, 10), p.Payment.Amount)},
-			[2]string{"   stays", p.Stays},
-			[2]string{"   request", "POST /v1/refunds " + p.Body},
-			[2]string{"   key", p.Key},
-		))
+func planJSON(p *reconcile.RefundPlan) refundPlanJSON {
+	return refundPlanJSON{
+		Finding: p.Finding.ID, PaymentIntent: p.Payment.ID, Amount: strings.TrimSuffix(p.Amount(), " "+p.Payment.Currency), AmountMinor: p.Minor,
+		Currency: p.Payment.Currency, IdempotencyKey: p.Key, Body: p.Body,
 	}
-	b.WriteString("nothing was sent")
-	if !s.c.Bool("dry-run") {
-		b.WriteString("; the same command with --yes makes it")
-	}
-	return b.String() + "\n"
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }
 
 // tell says what was done, and what there is to do next.
@@ -326,13 +305,39 @@ func (s *resolving) tell(ctx context.Context, done []string) error {
 		case f.Open():
 			step = reconcile.NextAbout(f)
 		case f.ChargeState == ledger.ChargeHeld:
-			step = fmt.Sprintf("billing release --period %s --account %s --why W   (charges it), or billing void", f.Period, clean(f.AccountID))
+			if step, err = s.nextHeld(ctx, f); err != nil {
+				return err
+			}
 		}
-		if !slices.Contains(next, step) {
-			next = append(next, step)
+		for line := range strings.SplitSeq(step, "\n") {
+			if !slices.Contains(next, line) {
+				next = append(next, line)
+			}
 		}
 	}
 	return s.a.emit(text + "next: " + strings.Join(next, "\n      ") + "\n")
+}
+
+// nextHeld is what to type about a charge that is held now, and from when: inside its
+// window Stripe may still carry out what was sent.
+func (s *resolving) nextHeld(ctx context.Context, f ledger.FindingState) (step string, err error) {
+	of := fmt.Sprintf("--period %s --account %s --why W", f.Period, reconcile.ShellWord(f.AccountID))
+	step = "billing release " + of + "   (charges it"
+	err = ledger.InReadTx(ctx, s.pool, func(tx pgx.Tx) error {
+		now, err := ledger.Now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		h, err := ledger.ReadHistory(ctx, tx, s.job, f.Period, f.AccountID)
+		if err != nil || h.Charge.WindowEndsAt == nil {
+			return err
+		}
+		if dead := h.Charge.WindowEndsAt.Add(ledger.RequestDead); dead.After(now) {
+			step += "; not before " + dead.UTC().Format("2006-01-02 15:04 UTC")
+		}
+		return nil
+	})
+	return step + ")\nbilling void " + of + "   (withdraws it)", err
 }
 
 // asExit gives the errors of resolving their exit codes.

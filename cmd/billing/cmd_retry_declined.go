@@ -22,19 +22,20 @@ is settled, every payment of the charge that is still open is cancelled, and Str
 is looked at once more, so that nobody can pay twice.
 
 Without --account and --all it takes those whose next try is due by the schedule, so
-that cron may start it every day. A person who names accounts, or says --all, need
+that cron may start it every day, and the run after it whatever its exit code: what
+could not be opened is no reason to leave the others unsent. A person who names accounts, or says --all, need
 not wait for the schedule. All else holds for everybody: no charge is tried more than
 8 times, no card more than the card networks allow in 30 days, and no card again that
 the bank refuses for good, until the account has another one.
 
 Examples:
-   billing retry-declined --period 2026-10 --why schedule && billing run --period 2026-10
+   billing retry-declined --period 2026-10 --why schedule; billing run --period 2026-10 --yes
    billing retry-declined --period 2026-10 --account 4182 --why "topped up, she says"
    billing retry-declined --period 2026-10 --all --dry-run --why look
 
-Exit codes: 0 done, or nothing is due   4 not all of what was ordered could be
-   64 usage   69 unreachable   75 not yet, or a run is at work   77 refused
-   78 configuration`
+Exit codes: 0 done, or nothing is due   4 not all of what was ordered could be, or
+   the period needs a person   64 usage   69 unreachable   75 not yet, a run is at
+   work, or tries are open that no run has sent   77 refused   78 configuration`
 
 func (a *app) retryDeclinedCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
@@ -158,7 +159,7 @@ func (l *looking) retryOptions(o retryOrder, alive func()) reconcile.Options {
 		rulings := make(map[string]reconcile.Ruling, len(list))
 		for _, c := range list {
 			r := refused[c.AccountID]
-			rulings[c.AccountID] = reconcile.Ruling{Try: c.Try, Refused: r.Why, Next: r.Next, Until: r.Until}
+			rulings[c.AccountID] = reconcile.Ruling{Try: c.Try, Refused: r.Why, Next: r.Next, Until: r.Until, Named: o.dunning.Named}
 		}
 		return rulings, err
 	}
@@ -180,15 +181,19 @@ func (l *looking) endRetry(ctx context.Context, o retryOrder, err error) (*resul
 	if o.dunning.Named {
 		left += counts[reconcile.OutcomeNotRetried]
 	}
-	switch {
-	case counts[reconcile.OutcomeUnreadable]+counts[reconcile.OutcomeWaiting]+counts[reconcile.OutcomeMovedOn] > 0:
-		return out, &billing.UnsettledError{}
+	opened := l.report.total.Renewed > 0
+	var unsent *billing.UnsettledError
+	switch err := l.undecided(); {
+	case err != nil:
+		return out, errors.Join(l.nextRun(o.period), err)
+	case !opened && errors.As(verdict, &unsent):
+		// Tries that were opened before are sent by a run, not by this command.
+		unsent.Type = fmt.Sprintf("billing run --period %s", o.period)
+		return out, unsent
 	case left > 0:
-		return out, &billing.PersonError{
-			Msg: "not all of it could be done: see the lines above", Hint: fmt.Sprintf("billing status --period %s", o.period),
-		}
-	case l.report.total.Renewed == 0:
-		return out, verdict
+		return out, errors.Join(l.nextRun(o.period), notAll(o.period))
+	case opened:
+		return out, l.nextRun(o.period)
 	}
-	return out, l.nextRun(o.period)
+	return out, verdict
 }

@@ -85,7 +85,9 @@ func TestAPayoutIsBelievedOnlyWhole(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"another list":    {func(e *stripeemu.Server) { e.Inject(stripeemu.Fault{Name: stripeemu.FaultListForgetsFilter, Operation: "GET balance_transactions"}) }, 69, "not the whole list"},
+		"another list": {func(e *stripeemu.Server) {
+			e.Inject(stripeemu.Fault{Name: stripeemu.FaultListForgetsFilter, Operation: "GET balance_transactions"})
+		}, 69, "not the whole list"},
 		"failed":          {func(e *stripeemu.Server) { e.EditPayouts("failed") }, 0, "payouts: 0 read, 0 payments found in them, 3 available and in none"},
 		"ordered by hand": {func(e *stripeemu.Server) { e.EditPayouts("manual") }, 0, "1 payouts were ordered by hand"},
 	} {

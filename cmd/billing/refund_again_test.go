@@ -43,7 +43,7 @@ func TestTwoFindingsOfOneAmountAreTwoRefunds(t *testing.T) {
 	other := o.anotherFinding(second)
 	o.resolveAs(0, id, "refund", "--yes", "--amount", "4")
 	o.resolveAs(0, other, "refund", "--yes", "--amount", "4")
-	if got := o.refundKeys(); got != "finding/"+id+"/refund finding/"+other+"/refund" {
+	if got := o.refundKeys(); got != "finding/"+id+"/"+second+"/refund finding/"+other+"/"+second+"/refund" {
 		t.Errorf("refunds were sent under %q", got)
 	}
 	if got := o.givenBack(second); got != 800 {
@@ -91,7 +91,7 @@ func TestAFailedRefundLeavesItsFindingOpen(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 	o.resolveAs(0, id, "refund", "--yes")
-	if got := o.refundKeys(); got != "finding/"+id+"/refund finding/"+id+"/refund/r2" {
+	if got := o.refundKeys(); got != "finding/"+id+"/"+second+"/refund finding/"+id+"/"+second+"/refund/r2" {
 		t.Errorf("refunds were sent under %q", got)
 	}
 	if got := o.givenBack(second); got != 1001 {

@@ -31,7 +31,7 @@ func (o *office) givenBackOnce(right, second, finding string, n int) {
 	if len(sent) != n {
 		o.t.Errorf("%d refunds were sent, want %d: %q", len(sent), n, sent)
 	}
-	want := "finding/" + finding + "/refund payment_intent=" + second + "&amount=1001&reason=duplicate&metadata%5Bbilling_finding%5D=" + finding
+	want := "finding/" + finding + "/" + second + "/refund payment_intent=" + second + "&amount=1001&reason=duplicate&metadata%5Bbilling_finding%5D=" + finding
 	for _, s := range sent {
 		if plain := strings.NewReplacer("[", "%5B", "]", "%5D").Replace(s); s != sent[0] || !strings.HasPrefix(plain, want) {
 			o.t.Errorf("sent %q, want %q", s, want)
@@ -62,7 +62,7 @@ func TestARefundIsShownBeforeItIsMade(t *testing.T) {
 	before := o.resolutionText()
 	shown := o.resolveAs(0, id, "refund")
 	shown.says(t, "10.01 usd of payment "+second+" would be given back", "POST /v1/refunds payment_intent="+second+"&amount=1001&reason=duplicate",
-		"finding/"+id+"/refund", right, "the same command with --yes makes it")
+		"finding/"+id+"/"+second+"/refund", right, "the same command with --yes makes it")
 	o.resolveAs(0, id, "refund", "--json")
 	o.resolveAs(0, id, "refund", "--yes", "--dry-run").says(t, "nothing was sent")
 	if o.resolutionText() != before || o.emu.Count(opRefund) > 0 {
@@ -218,7 +218,7 @@ func TestARefundPastItsWindowIsHeld(t *testing.T) {
 	}
 	o.advance(72 * time.Hour)
 	o.resolveAs(0, id, "refund", "--yes")
-	if sent := o.refundsSent(); len(sent) != 2 || !strings.HasPrefix(sent[1], "finding/"+id+"/refund/r2 ") {
+	if sent := o.refundsSent(); len(sent) != 2 || !strings.HasPrefix(sent[1], "finding/"+id+"/"+second+"/refund/r2 ") {
 		t.Errorf("sent %q", sent)
 	}
 	if pi, _ := o.emu.Intent(second); pi.AmountRefunded != 1001 {
@@ -262,7 +262,7 @@ func TestStripesWordOnARefundCounts(t *testing.T) {
 		meanwhile  func(s *stripeemu.Server, payment string) error
 		resolution string
 	}{
-		"given back by hand": {0, "refunded", func(s *stripeemu.Server, id string) error { return s.Refund(id, 0) }, "refunded"},
+		"given back by hand": {0, "refused", func(s *stripeemu.Server, id string) error { return s.Refund(id, 0) }, "refunded"},
 		"disputed":           {4, "refused", func(s *stripeemu.Server, id string) error { return s.Dispute(id) }, ""},
 		"partly given back":  {4, "refused", func(s *stripeemu.Server, id string) error { return s.Refund(id, 1) }, ""},
 	} {

@@ -89,7 +89,7 @@ func TestEveryKindAndEveryResolution(t *testing.T) {
 			o.inReview(1, func(_ int, pi *stripeemu.PaymentIntent) {
 				pi.Status, pi.DeclineCode = "requires_payment_method", "generic_decline"
 			})
-		}, [4]int{64, 0, 64, 64}, [4]string{1: "void"}},
+		}, [4]int{64, 64, 64, 64}, [4]string{}},
 		"unknown_try": {func(o *office) {
 			o.inReview(1, func(_ int, pi *stripeemu.PaymentIntent) {
 				pi.Amount, pi.Status, pi.Metadata = 1001, "canceled", ourKey("a0001", "7")
@@ -256,6 +256,29 @@ func TestAReleasedChargeIsCharged(t *testing.T) {
 	if got := o.states(october); got["succeeded"] != 3 {
 		t.Errorf("%v", got)
 	}
+}
+
+// A charge that is released inside its window is not charged and says until when it must
+// wait, also in what to type after the finding was resolved; then it is charged.
+func TestAReleaseInsideTheWindowSaysUntilWhen(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ungated()
+	o.imports(october, customers(1))
+	o.meets(faults{"a0001": stripeemu.FaultRateLimit429})
+	o.emu.AddIntent(stripeemu.PaymentIntent{Amount: 500, Customer: "cus_0001", Metadata: ourKey("a0001", "1")})
+	o.must(4, "reconcile", "--period", october)
+	o.is("a0001", "review not_as_asked")
+	dead := one[time.Time](o, `SELECT window_opened_at FROM billing.charges`).Add(23*time.Hour + 15*time.Minute)
+	at := dead.UTC().Format("2006-01-02 15:04 UTC")
+	o.resolveAs(0, o.finding("a0001"), "release").says(t, "   (charges it; not before "+at+")\n      billing void --period 2026-10 --account a0001 --why W")
+	o.must(75, "release", "--period", october, "--account", "a0001", "--why", "not ours").says(t,
+		"nothing before "+at, "1 charge can't be decided yet", "-> run the same command again after "+at)
+	o.is("a0001", "held not_its_payment")
+	o.setNow(dead.Add(time.Second))
+	o.must(0, "release", "--period", october, "--account", "a0001", "--why", "not ours").says(t, "renewed: 1 charge")
+	o.month(0)
+	o.is("a0001", "succeeded")
 }
 
 // What is not ours counts no more only as long as it looks as it did.

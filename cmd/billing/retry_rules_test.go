@@ -204,3 +204,50 @@ func TestACardIsNotTriedMoreThanTheNetworksAllow(t *testing.T) {
 func containsAll(text string, words ...string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
+
+// A try that one command opened counts for the next one, also before a run sends it: the
+// networks' limit is the card's, not the command's.
+func TestATryThatIsNotSentYetCounts(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ungated()
+	list := debtors("aa", "bb", "good")
+	list[0].card, list[1].card = softCard+"shared", softCard+"shared"
+	o.imports(october, list)
+	o.month(0)
+	for range 5 {
+		o.advance(2 * day)
+		o.retry(0, "--all")
+		o.month(0)
+	}
+	o.advance(2 * day)
+	o.retry(0, "--account", "aa").says(t, "requeued: 1 charge")
+	o.retry(4, "--account", "bb").says(t, "not_retried: 1 charge", "card networks")
+}
+
+// A payment that somebody cancelled at Stripe after the decline may have been paid
+// another way: it is tried again by name alone, whatever the cancel gave as its reason.
+func TestAPaymentThatSomebodyCancelledIsTriedAgainByName(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"abandoned", "requested_by_customer"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t)
+			o.declinedOnes("poor", "other")
+			o.advance(4 * day)
+			o.acts(o.emu.CancelIntent(o.emu.IntentsFor(keyOf("poor"))[0].ID, reason))
+			for range 2 {
+				o.retry(0, "--all", "--dry-run").says(t, "somebody cancelled it at Stripe")
+			}
+			o.retry(0).says(t, "not_retried: 1 charge", "requeued: 1 charge", "somebody cancelled it at Stripe", "--account")
+			o.month(0)
+			o.intents("poor", "canceled")
+			o.intents("other", "canceled requires_payment_method")
+			// What this program cancelled itself keeps nothing back.
+			o.advance(6 * day)
+			o.retry(0).says(t, "not_retried: 1 charge", "requeued: 1 charge")
+			o.retry(0, "--account", "poor").says(t, "requeued: 1 charge")
+			o.mustBeWhole()
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +99,32 @@ func TestADeclineComesGoodOnTheThirdTry(t *testing.T) {
 	}
 	o.must(0, "show", "--period", october, "--account", "poor").says(t, "declined → pending", "tried")
 	o.mustBeWhole()
+}
+
+// The daily line of the documents charges whom it can: what a person must look at, and a
+// try that no run has sent yet, keep nobody else from it. Nothing but a run sends such a
+// try, and that is what to type.
+func TestTheDailyLineChargesWhomItCan(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/retries.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(doc), "# cron, every day: whatever is due\n")
+	line, _, _ := strings.Cut(after, "\n")
+	first, second, both := strings.Cut(line, "; ")
+	o := newOffice(t)
+	if help := o.must(0, "retry-declined", "--help").stdout; !both || !strings.Contains(help, line) {
+		t.Fatalf("the daily line %q is not what --help says", line)
+	}
+	o.declinedOnes("poor", "asked")
+	o.addIntent("asked", "requires_action", 1000)
+	o.topUp("poor")
+	o.advance(4 * day)
+	daily := strings.Fields(strings.TrimPrefix(first, "billing "))
+	o.must(4, daily...).says(t, "requeued: 1 charge", "next: billing run --period 2026-10", "about to pay")
+	o.must(75, daily...).says(t, "-> billing run --period 2026-10 before ")
+	o.must(0, strings.Fields(strings.TrimPrefix(second, "billing "))...)
+	o.posts(1)
+	o.is("poor", "succeeded")
 }

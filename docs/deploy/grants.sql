@@ -19,7 +19,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA billing TO billing_run, billing_finance, bi
 GRANT INSERT, UPDATE ON billing.stripe_identity, billing.job_runs, billing.job_run_attempts, billing.findings,
     billing.accounts, billing.invoices, billing.period_closes TO billing_run, billing_finance;
 GRANT UPDATE ON billing.charges TO billing_run, billing_finance;
-GRANT INSERT ON billing.charge_events, billing.charge_tries, billing.period_events TO billing_run, billing_finance;
+GRANT INSERT ON billing.charge_events, billing.charge_tries, billing.charge_cancels, billing.period_events TO billing_run, billing_finance;
 GRANT USAGE ON SEQUENCE billing.charge_events_id_seq TO billing_run, billing_finance;
 
 -- Only the run records charges. It can't approve its own plan, nor go on when somebody paused it.
