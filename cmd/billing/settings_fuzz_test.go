@@ -169,11 +169,11 @@ func FuzzCheckinHeader(f *testing.F) {
 	dialed := errors.New("dialed")
 	client := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, dialed }}
 	f.Fuzz(func(t *testing.T, text string) {
-		headers, err := parseHeaders(setting{text + "\n" + hidden, "BILLING_CHECKIN_HEADER"})
+		_, err := parseHeaders(setting{text + "\n" + hidden, "BILLING_CHECKIN_HEADER"})
 		if err == nil || classify(err).code != exitBadConfig || strings.Contains(err.Error(), hidden) || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("a line without a colon: %v", err)
 		}
-		headers, err = parseHeaders(setting{text, "BILLING_CHECKIN_HEADER"})
+		headers, err := parseHeaders(setting{text, "BILLING_CHECKIN_HEADER"})
 		if err != nil {
 			return
 		}
