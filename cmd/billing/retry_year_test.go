@@ -17,7 +17,7 @@ import (
 // more than eight times. Under BILLING_PROOF for a year.
 func TestMonthsOfDeclinesStayWithinTheNetworksLimit(t *testing.T) {
 	t.Parallel()
-	months := 2
+	months := 1
 	if os.Getenv("BILLING_PROOF") != "" {
 		months = 12
 	}
