@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,31 +86,34 @@ func (r *Reconciler) writeFound(ctx context.Context, w Work, verdicts []verdict)
 }
 
 func (r *Reconciler) writeFindings(ctx context.Context, verdicts []verdict) error {
-	var list []ledger.Finding
-	for _, v := range verdicts {
-		list = append(list, v.findings...)
-	}
-	if len(list) == 0 {
+	if !slices.ContainsFunc(verdicts, func(v verdict) bool { return len(v.findings) > 0 }) {
 		return nil
 	}
 	var opened int64
-	err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		opened = 0
-		for _, f := range list {
-			isNew, err := ledger.OpenFinding(ctx, tx, f)
-			if err != nil {
-				return err
-			}
-			if isNew {
-				opened++
-			}
-		}
-		return nil
+	err := ledger.InTx(ctx, r.pool, func(tx pgx.Tx) (err error) {
+		opened, err = openFindings(ctx, tx, verdicts)
+		return err
 	})
 	r.mu.Lock()
 	r.report.Findings += opened
 	r.mu.Unlock()
 	return err
+}
+
+// openFindings writes the findings of verdicts, and counts those that are new.
+func openFindings(ctx context.Context, tx pgx.Tx, verdicts []verdict) (opened int64, err error) {
+	for _, v := range verdicts {
+		for _, f := range v.findings {
+			isNew, err := ledger.OpenFinding(ctx, tx, f)
+			if err != nil {
+				return opened, err
+			}
+			if isNew {
+				opened++
+			}
+		}
+	}
+	return opened, nil
 }
 
 // writeAbsent renews and holds. Without the claim it leaves everything as it is.

@@ -85,20 +85,9 @@ func (a *auditor) flush(ctx context.Context) error {
 func (a *auditor) settleLate(ctx context.Context, late []verdict) error {
 	var found []ledger.Found
 	var opened int64
-	err := a.write(ctx, 0, func(ctx context.Context, tx pgx.Tx) error {
-		opened = 0
-		for _, v := range late {
-			for _, f := range v.findings {
-				isNew, err := ledger.OpenFinding(ctx, tx, f)
-				if err != nil {
-					return err
-				}
-				if isNew {
-					opened++
-				}
-			}
-		}
-		return nil
+	err := a.write(ctx, 0, func(ctx context.Context, tx pgx.Tx) (err error) {
+		opened, err = openFindings(ctx, tx, late)
+		return err
 	})
 	a.report.Opened += opened
 	for _, v := range late {

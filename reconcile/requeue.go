@@ -12,6 +12,7 @@ import (
 func (j judge) mayRequeue(v verdict, s sorted, e evidence) verdict {
 	c := &v.charge
 	v.seen = "nothing"
+	maybe := j.mayStillBeDone(c, e)
 	switch {
 	case c.State != ledger.ChargeSkipped && c.State != ledger.ChargeRejected && c.State != ledger.ChargeVoid:
 		v.outcome, v.done = OutcomeMovedOn, "nothing: it changed during the look"
@@ -25,10 +26,10 @@ func (j judge) mayRequeue(v verdict, s sorted, e evidence) verdict {
 		v.outcome, v.done = OutcomeWaiting, "nothing: a request may still be on its way"
 		until := e.lookedAt.Add(ledger.RequestDead)
 		v.until = &until
-	case j.mayStillBeDone(c, e) != nil:
+	case maybe != nil:
 		// Under its own key it would be sent again at the earliest then, too.
-		v.until = j.mayStillBeDone(c, e)
-		v.outcome, v.done = OutcomeWaiting, "nothing before "+v.until.UTC().Format("2006-01-02 15:04 UTC")+": a send had no answer, and Stripe may still complete it"
+		v.outcome, v.until = OutcomeWaiting, maybe
+		v.done = "nothing before " + maybe.UTC().Format("2006-01-02 15:04 UTC") + ": a send had no answer, and Stripe may still complete it"
 	default:
 		v.outcome, v.requeue, v.done = OutcomeRequeued, true, fmt.Sprintf("try %d: the next run sends it", c.NextTry())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -14,21 +13,11 @@ import (
 
 // readInvoices reads a file to its end and writes account=amount currency.
 func readInvoices(text string) (rows []string, err error) {
-	f, err := openCSV("invoices.csv", strings.NewReader(text), invoiceColumns)
-	if err != nil {
-		return nil, err
-	}
-	next := csvRows(f, parseInvoice, (&app{quiet: true}).newMeter())
-	for {
-		v, err := next()
-		if errors.Is(err, io.EOF) {
-			return rows, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	list, err := readAll("invoices.csv", text, invoiceColumns, parseInvoice)
+	for _, v := range list {
 		rows = append(rows, fmt.Sprintf("%d: %s=%s %s", v.Line, v.AccountID, v.Amount, v.Currency))
 	}
+	return rows, err
 }
 
 // Files that look odd and mean one thing are read.

@@ -21,24 +21,7 @@ import (
 // names one that was built before, such as one with a mistake (fixtures/mutants).
 var program = os.Getenv("BILLING_TEST_PROGRAM")
 
-func TestMain(m *testing.M) {
-	if program != "" {
-		os.Exit(m.Run())
-	}
-	dir, err := os.MkdirTemp("", "billing-test-")
-	if err != nil {
-		panic(err)
-	}
-	program = filepath.Join(dir, "billing")
-	code := 1
-	if err := fixture.Build(program); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	} else {
-		code = m.Run()
-	}
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { fixture.Main(m, &program) }
 
 // office is one company's installation: a database of its own, a Stripe of its
 // own, and the built program between them.

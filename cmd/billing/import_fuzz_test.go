@@ -15,8 +15,8 @@ import (
 )
 
 // readAll reads a file to its end.
-func readAll[T any](text string, columns []csvColumn, parse func(*csvFile) T) (rows []T, err error) {
-	f, err := openCSV("file.csv", strings.NewReader(text), columns)
+func readAll[T any](name, text string, columns []csvColumn, parse func(*csvFile) T) (rows []T, err error) {
+	f, err := openCSV(name, strings.NewReader(text), columns)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func FuzzImportInvoices(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rows, err := readAll(text, invoiceColumns, parseInvoice)
+		rows, err := readAll("file.csv", text, invoiceColumns, parseInvoice)
 		if err != nil {
 			mustBePlaced(t, err)
 			return
@@ -101,7 +101,7 @@ func FuzzImportInvoices(f *testing.F) {
 			}
 			cells = append(cells, []string{v.AccountID, v.Amount, v.Currency, told(v.Description), told(v.InvoiceID)})
 		}
-		again, err := readAll(encoded(t, strings.TrimSpace(header), cells), invoiceColumns, parseInvoice)
+		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), invoiceColumns, parseInvoice)
 		if err != nil || len(again) != len(rows) {
 			t.Fatalf("%d rows are %d when read again: %v", len(rows), len(again), err)
 		}
@@ -126,7 +126,7 @@ func FuzzImportAccounts(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rows, err := readAll(text, accountColumns, parseAccount)
+		rows, err := readAll("file.csv", text, accountColumns, parseAccount)
 		if err != nil {
 			mustBePlaced(t, err)
 			return
@@ -145,7 +145,7 @@ func FuzzImportAccounts(f *testing.F) {
 			}
 			cells = append(cells, []string{a.AccountID, a.StripeCustomer, a.PaymentMethod, a.Currency, told(a.Email), told(a.Name), status, expires, told(a.StripeAccount)})
 		}
-		again, err := readAll(encoded(t, strings.TrimSpace(header), cells), accountColumns, parseAccount)
+		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), accountColumns, parseAccount)
 		if err != nil || len(again) != len(rows) {
 			t.Fatalf("%d rows are %d when read again: %v", len(rows), len(again), err)
 		}
