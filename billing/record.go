@@ -196,7 +196,10 @@ func (r *Runner) recordIn(ctx context.Context, tx pgx.Tx, l *look) (int64, error
 			if err != nil {
 				return err
 			}
-			if id, there := l.unknown[dec.BillingKey]; there {
+			// What stays skipped is not charged, whatever Stripe has for it, and a rebuild
+			// would not decide it otherwise.
+			stays := rows[i].Skipped && dec.State == ledger.ChargeSkipped
+			if id, there := l.unknown[dec.BillingKey]; there && !stays {
 				return olderThanStripe(r.run.Period, dec.BillingKey, id, len(l.unknown))
 			}
 			if l.closed[rows[i].StripeAccount] && dec.State == ledger.ChargePending {

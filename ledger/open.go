@@ -254,16 +254,17 @@ func HasUnsettled(ctx context.Context, q Querier, job Job) (there bool, err erro
 	return there, nil
 }
 
-const sqlIsRestored = `
-SELECT EXISTS (SELECT FROM billing.charges c
-    WHERE c.job = $1 AND c.period = $2 AND c.sends = 0 AND c.payment_intent IS NOT NULL AND c.try = 1)`
+const sqlRestoredBefore = `
+SELECT min(e.at) FROM billing.charges c
+JOIN billing.charge_events e ON (e.job, e.period, e.account_id, e.payment_intent) = (c.job, c.period, c.account_id, c.payment_intent)
+WHERE c.job = $1 AND c.period = $2 AND c.sends = 0 AND c.payment_intent IS NOT NULL AND c.try = 1`
 
-// IsRestored reports a period with a payment for a charge that was never sent, as
-// far as the ledger knows: it was restored from a backup, and others that it says
-// were never sent may have been.
-func IsRestored(ctx context.Context, q Querier, job Job, period Period) (is bool, err error) {
-	if err := q.QueryRow(ctx, sqlIsRestored, job, period).Scan(&is); err != nil {
-		return false, fmt.Errorf("look for payments of unsent charges in %s: %w", period, err)
+// RestoredBefore is when the ledger first learned of a payment, of this period, for a
+// charge that was never sent as far as it knows; nil if it knows of none. It was restored
+// from a backup before that, and others that it says were never sent may have been.
+func RestoredBefore(ctx context.Context, q Querier, job Job, period Period) (at *time.Time, err error) {
+	if err := q.QueryRow(ctx, sqlRestoredBefore, job, period).Scan(&at); err != nil {
+		return nil, fmt.Errorf("look for payments of unsent charges in %s: %w", period, err)
 	}
-	return is, nil
+	return at, nil
 }

@@ -166,8 +166,8 @@ func (s *Summary) readWindows(ctx context.Context, q Querier, job Job, period Pe
 	if err != nil || answered == 0 {
 		return err
 	}
-	restored, err := IsRestored(ctx, q, job, period)
-	if err == nil && restored {
+	restored, err := RestoredBefore(ctx, q, job, period)
+	if err == nil && restored != nil {
 		s.Unanswered += answered
 		s.UnansweredSince, s.AnsweredEnded = earlier(s.UnansweredSince, s.AnsweredEnded), nil
 	}

@@ -31,7 +31,7 @@ func (r *Reconciler) apply(ctx context.Context, w Work, lookedAt time.Time, verd
 	if len(verdicts) == 0 {
 		return nil
 	}
-	r.noteRestored(verdicts)
+	r.noteRestored(verdicts, lookedAt)
 	if !r.opts.DryRun {
 		if err := r.write(ctx, w, lookedAt, verdicts); err != nil {
 			return err

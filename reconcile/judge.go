@@ -55,9 +55,10 @@ type judge struct {
 	absentAfter time.Duration
 	// rulings say which declined charges may be tried again, by account.
 	rulings map[string]Ruling
-	// restored says that the ledger forgot sends: what was not, or not in vain, as
-	// far as it knows, may have been sent until its window ended.
-	restored bool
+	// restored says that the ledger forgot sends, and when that was first seen: what
+	// was not sent, or only in vain, as far as it knows, may have been sent until its
+	// window ended, or, without a window, until it was restored.
+	restored *time.Time
 	// disowned are payments that a person resolved as not their charge's.
 	disowned map[ledger.Disowned]bool
 }
@@ -358,7 +359,9 @@ func (j judge) lastOpenSend(c *ledger.OpenCharge) *time.Time {
 	switch {
 	case c.OpenSends > 0:
 		return c.LastSentAt
-	case j.restored:
+	case j.restored != nil && c.WindowOpenedAt == nil:
+		return j.restored
+	case j.restored != nil:
 		ended := c.WindowOpenedAt.Add(ledger.Window)
 		return &ended
 	}

@@ -117,9 +117,9 @@ type Reconciler struct {
 	mu     sync.Mutex // guards report and what Each writes
 	report Report
 	calls  calls
-	// restored is set once a payment is found for a charge that was never sent, or
-	// only in vain, as far as the ledger knows.
-	restored atomic.Bool
+	// restored is when a payment was first found for a charge that was never sent, or
+	// only in vain, as far as the ledger knows; nil while there is none.
+	restored atomic.Pointer[time.Time]
 	// noSearch is set where Stripe has no search, and once one failed.
 	noSearch atomic.Bool
 	retry    retrying
@@ -187,7 +187,7 @@ func (r *Reconciler) look(ctx context.Context, w Work) error {
 		r.report.Looked += c.lookups + c.refreshes
 	}
 	if r.total = r.report.Looked; r.total > 0 {
-		restored, err := ledger.IsRestored(ctx, r.pool, r.opts.Job, w.Period)
+		restored, err := ledger.RestoredBefore(ctx, r.pool, r.opts.Job, w.Period)
 		if err != nil {
 			return err
 		}

@@ -19,10 +19,10 @@ type putOff struct {
 }
 
 // noteRestored looks for payments that the ledger can't know of.
-func (r *Reconciler) noteRestored(verdicts []verdict) {
+func (r *Reconciler) noteRestored(verdicts []verdict, lookedAt time.Time) {
 	for _, v := range verdicts {
 		if v.found != nil && v.found.State != ledger.ChargeReview && v.charge.State == ledger.ChargePending && v.charge.OpenSends == 0 {
-			r.restored.Store(true)
+			r.restored.CompareAndSwap(nil, &lookedAt)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (r *Reconciler) applyPutOff(ctx context.Context, w Work) error {
 
 // again takes a renewal back where the ledger turned out to be restored.
 func (r *Reconciler) again(p putOff) verdict {
-	if !r.restored.Load() || p.verdict.absent.To != ledger.ChargePending {
+	if r.restored.Load() == nil || p.verdict.absent.To != ledger.ChargePending {
 		return p.verdict
 	}
 	return r.judgeNow().missing(verdict{charge: p.verdict.charge, outcome: OutcomeUnchanged}, evidence{lookedAt: p.lookedAt})

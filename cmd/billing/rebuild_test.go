@@ -397,3 +397,74 @@ func largestHeap(trace string) (most int) {
 	}
 	return most
 }
+
+// An account that was declined, and is paused by the time that the ledger is restored,
+// stays skipped: its payment stops nobody else's charge, and is named until a person has
+// looked. Once it is active again a rebuild finds the decline.
+func TestAPaymentOfAnAccountThatIsPausedSinceStopsNoRun(t *testing.T) {
+	t.Parallel()
+	list := customers(3)
+	list[0].card = "pm_card_chargeCustomerFail_a"
+	r := chargedAndRestored(t, list)
+	r.accountIs(list[0], "paused")
+	if got := r.rebuilt(); got.code != 4 {
+		t.Errorf("a rebuild with a payment of a paused account\n%s", got)
+	}
+	late := append(slices.Clone(list), customers(4)[3])
+	r.must(0, "import", "accounts", "--file", r.file("late.csv", accountsCSV(late[3:])))
+	r.must(0, "import", "invoices", "--period", october, "--file", r.file("late-invoices.csv", invoicesCSV(late)))
+	r.must(0, "reopen", "--period", october, "--why", "a late invoice")
+	r.month(4)
+	if got := r.states(october); got["succeeded"] != 3 || got["skipped"] != 1 {
+		t.Errorf("charges are %v; want three succeeded, and the paused one skipped", got)
+	}
+	if got := r.findings(); !strings.Contains(got, "a0001") {
+		t.Errorf("nobody is told of the payment of a0001: findings %q", got)
+	}
+
+	r.accountIs(list[0], "active")
+	r.must(0, "reopen", "--period", october, "--why", "a0001 is active again")
+	r.month(3)
+	r.rebuilt()
+	r.mustHave("declined", "succeeded", "succeeded", "succeeded")
+	if r.mustBeWhole(); len(r.emu.IntentsFor(ledger.BillingKey("monthly-billing", october, "a0001"))) != 1 {
+		t.Error("a0001 was charged again")
+	}
+}
+
+// accountIs imports one account with a status.
+func (o *office) accountIs(c customer, status string) {
+	o.t.Helper()
+	o.must(0, "import", "accounts", "--file", o.file("account.csv", "account_id,stripe_customer,payment_method,currency,status\n"+
+		strings.Join([]string{c.id, c.customer, c.card, c.currency, status}, ",")+"\n"))
+}
+
+// A charge that was never sent, as a restored ledger says, may be requeued, but not
+// before Stripe can't complete any more what the ledger forgot.
+func TestARequeueInARestoredLedgerWaitsForWhatItForgot(t *testing.T) {
+	t.Parallel()
+	list := customers(4)
+	r := newRestored(t)
+	r.list = list
+	r.imports(october, list)
+	r.accountIs(list[0], "paused")
+	key := r.env["STRIPE_SECRET_KEY"]
+	r.env["STRIPE_SECRET_KEY"] = readOnlyKey
+	r.month(77, "--concurrency", "1") // so that others were never sent
+	r.env["STRIPE_SECRET_KEY"] = key
+	r.backup = r.db.Snapshot(t)
+	r.month(0)
+	r.db.RestoreSnapshot(t, r.backup)
+	r.advance(time.Hour)
+	r.rebuilt()
+	r.mustHave("skipped", "succeeded", "succeeded", "succeeded")
+	r.accountIs(list[0], "active")
+	got := r.run("requeue", "--period", october, "--account", "a0001", "--why", "its card is there")
+	if got.code != 75 || !strings.Contains(got.stdout, "nothing before") {
+		t.Errorf("requeued at once\n%s", got)
+	}
+	r.advance(73 * time.Hour)
+	r.must(0, "requeue", "--period", october, "--account", "a0001", "--why", "its card is there")
+	r.month(0)
+	r.mustBeWhole()
+}
