@@ -106,6 +106,44 @@ func (a Audit) Conclude(ctx context.Context, tx pgx.Tx) (opened, closed int64, e
 	return opened, tag.RowsAffected(), nil
 }
 
+// What somebody resolved stays so while it looks the same: the opposite of what
+// sqlOpenDifferences opens again.
+const stillResolved = `f.resolved_at IS NOT NULL AND f.seen = d.seen AND f.resolution <> 'gone'
+    AND NOT (f.resolved_at < $2 AND f.resolution = 'refunded' AND f.kind = ANY ($3))`
+
+const itsFinding = `billing.findings f ON f.kind = d.kind AND f.billing_key = d.billing_key AND f.payment_intent = d.payment_intent`
+
+const sqlResolvedBefore = `
+SELECT count(*) FROM billing.audit_differences d JOIN ` + itsFinding + `
+WHERE d.audit = $1 AND d.severity = 'act' AND ` + stillResolved
+
+// ResolvedBefore counts the differences that need a person no more, because somebody
+// resolved them and they look as they did then.
+func (a Audit) ResolvedBefore(ctx context.Context, q Querier) (n int64, err error) {
+	if err := q.QueryRow(ctx, sqlResolvedBefore, a.ID, a.StartedAt, tooMany).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the differences that were resolved: %w", err)
+	}
+	return n, nil
+}
+
+const sqlListDifferences = `
+SELECT coalesce(f.id, 0) AS id, d.kind, d.severity, $4::text AS job, $5::text AS period, d.account_id, d.billing_key, d.payment_intent,
+    d.currency, d.expected, d.seen, coalesce(f.opened_at, $2) AS opened_at
+FROM billing.audit_differences d LEFT JOIN ` + itsFinding + `
+WHERE d.audit = $1 AND d.severity = 'act' AND (f.id IS NULL OR NOT (` + stillResolved + `))
+ORDER BY d.kind, d.billing_key, d.payment_intent LIMIT 1000`
+
+// ListDifferences reads what Conclude would make open findings that need a person, at
+// most 1,000; one that no finding is about has no ID.
+func (a Audit) ListDifferences(ctx context.Context, q Querier) ([]Finding, error) {
+	rows, _ := q.Query(ctx, sqlListDifferences, a.ID, a.StartedAt, tooMany, a.Job, a.Period)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Finding])
+	if err != nil {
+		return nil, fmt.Errorf("list the differences: %w", err)
+	}
+	return list, nil
+}
+
 // Only what differs is written, so that a second audit writes nothing; and not what was
 // given back by an order since the audit began, which its pages may not show. A charge is
 // looked up by its payment alone, which is unique: without statistics the index of the

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/chargeonce/billing/ledger/money"
 )
 
 // RefundState says where a refund that a person ordered stands.
@@ -133,7 +135,7 @@ func (f *FindingState) OrderRefund(ctx context.Context, tx pgx.Tx, o RefundOrder
 		return fmt.Errorf("order a refund about finding %d: %w", f.ID, err)
 	}
 	return addFindingEvent(ctx, tx, f.ID, findingEvent{action: "refund_ordered", person: o.OrderedBy, why: o.Why,
-		detail: fmt.Sprintf("%s, %d %s in the smallest unit, try %d", o.PaymentIntent, o.AmountMinor, o.Currency, o.Try)})
+		detail: fmt.Sprintf("%s, %s %s, try %d", o.PaymentIntent, money.Format(money.FromMinor(o.AmountMinor, money.Currency(o.Currency)), money.Currency(o.Currency)), o.Currency, o.Try)})
 }
 
 const sqlClaimRefund = `

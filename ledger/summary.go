@@ -15,8 +15,11 @@ import (
 
 // StateSum is the charges of a period in one state, reason and currency.
 type StateSum struct {
-	State       ChargeState
-	Reason      string
+	State  ChargeState
+	Reason string
+	// AdviceCode is what Stripe advises about declined charges, if anything; Reason is
+	// then the bank's decline_code.
+	AdviceCode  string `json:",omitempty"`
 	Currency    string
 	Count       int64
 	Amount      decimal.Decimal // major units
@@ -90,11 +93,11 @@ GROUP BY state, currency`
 
 // An amount that is no number, from a company's own view, was skipped for it.
 const sqlReasons = `
-SELECT state, reason, currency, count(*) AS count,
+SELECT state, reason, CASE state WHEN 'declined' THEN advice_code ELSE '' END AS advice_code, currency, count(*) AS count,
        coalesce(sum(amount) FILTER (WHERE amount > '-Infinity' AND amount < 'Infinity'), 0) AS amount,
        coalesce(sum(amount_minor), 0)::bigint AS amount_minor
-FROM billing.charges WHERE job = $1 AND period = $2 AND state IN ('skipped', 'rejected', 'review', 'held', 'void')
-GROUP BY state, reason, currency`
+FROM billing.charges WHERE job = $1 AND period = $2 AND state IN ('action_required', 'declined', 'skipped', 'rejected', 'review', 'held', 'void')
+GROUP BY 1, 2, 3, 4`
 
 const sqlWindows = `
 SELECT count(*) FILTER (WHERE NOT inside) AS expired, min(ends) FILTER (WHERE inside) AS next_window_ends,
@@ -194,7 +197,7 @@ func (s *Summary) readSums(ctx context.Context, q Querier, job Job, period Perio
 		set.count += r.Count
 		set.xor ^= deref(r.KeySet)
 		switch r.State {
-		case ChargeSkipped, ChargeRejected, ChargeReview, ChargeHeld, ChargeVoid:
+		case ChargeActionRequired, ChargeDeclined, ChargeSkipped, ChargeRejected, ChargeReview, ChargeHeld, ChargeVoid:
 			continue
 		}
 		s.Sums = append(s.Sums, StateSum{
@@ -214,7 +217,7 @@ func (s *Summary) readSums(ctx context.Context, q Querier, job Job, period Perio
 func SortSums(sums []StateSum) {
 	order := func(s ChargeState) int { return slices.Index(ChargeStates, s) }
 	slices.SortFunc(sums, func(a, b StateSum) int {
-		return cmp.Or(cmp.Compare(order(a.State), order(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Currency, b.Currency))
+		return cmp.Or(cmp.Compare(order(a.State), order(b.State)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.AdviceCode, b.AdviceCode), cmp.Compare(a.Currency, b.Currency))
 	})
 }
 

@@ -274,7 +274,7 @@ func next(w Work, v *verdict) string {
 		return again(w.Act, of, "billing reconcile --period "+string(period))
 	case OutcomeWaiting, OutcomeInWindow:
 		if v.until != nil && (v.outcome == OutcomeWaiting || v.charge.State == ledger.ChargeHeld) {
-			return again(w.Act, of, "billing run --period "+string(period)) + " after " + v.until.UTC().Format("2006-01-02 15:04 UTC")
+			return again(w.Act, of, "billing run --period "+string(period)) + "   # not before " + v.until.UTC().Format("2006-01-02 15:04 UTC")
 		}
 	}
 	return ""

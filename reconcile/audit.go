@@ -40,6 +40,12 @@ type AuditReport struct {
 	Resumed bool
 	// Differences need a person, Notes are for the record, by their kinds.
 	Differences, Notes []ledger.DifferenceCount
+	// Resolved counts the differences that somebody resolved before, and that look as
+	// they did then: no finding is open about them.
+	Resolved int64
+	// Listed are the others, at most 1,000, of a dry run: it makes no findings of them,
+	// and those that have one already carry its ID.
+	Listed []ledger.Finding `json:"-"`
 	// Opened and Closed findings are new, or no longer true.
 	Opened, Closed int64
 	// Settled charges were found to be paid.
@@ -213,7 +219,7 @@ func (a *auditor) finish(ctx context.Context) error {
 	rep.Calls = a.audit.Calls + a.pages + int64(a.confirmed)
 	rep.Pages = a.pages
 	late := rep.Opened
-	return ledger.InTx(ctx, a.r.pool, func(tx pgx.Tx) error {
+	return ledger.InTx(ctx, a.r.pool, func(tx pgx.Tx) (err error) {
 		if err := a.audit.MustBeWhole(ctx, tx, a.parts); err != nil {
 			return err
 		}
@@ -223,6 +229,11 @@ func (a *auditor) finish(ctx context.Context) error {
 				return err
 			}
 			rep.Opened, rep.Closed = late+opened, closed
+		} else if rep.Listed, err = a.audit.ListDifferences(ctx, tx); err != nil {
+			return err
+		}
+		if rep.Resolved, err = a.audit.ResolvedBefore(ctx, tx); err != nil {
+			return err
 		}
 		return a.audit.Finish(ctx, tx, !a.r.opts.DryRun, rep)
 	})

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,7 +94,7 @@ func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, 
 	switch {
 	case why != nil && len(e.intents) > 0 && !slices.ContainsFunc(e.intents, isLive):
 		// The list is not complete: what it leaves out may have been paid.
-		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil
+		return incomplete(c, why), nil
 	case len(e.intents) > 0:
 	case c.State == ledger.ChargeProcessing || c.State == ledger.ChargeActionRequired:
 		// Older than the span, or its metadata was edited: its id is known.
@@ -108,9 +109,19 @@ func (s *spanLook) decide(ctx context.Context, c ledger.OpenCharge, e evidence, 
 		}
 		e.intents = []gateway.PaymentIntent{pi}
 	case why != nil:
-		return verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}, nil //nolint:nilerr // the verdict says it
+		return incomplete(c, why), nil
 	}
 	return s.stands(s.r.judgeNow().decide(c, e)), nil
+}
+
+// incomplete leaves a charge as it is: silence of a list that is not complete proves
+// nothing.
+func incomplete(c ledger.OpenCharge, why error) verdict {
+	v := verdict{charge: c, outcome: OutcomeUnreadable, seen: why.Error(), done: "nothing"}
+	if missing := (*notShownError)(nil); errors.As(why, &missing) {
+		v.next = missing.next()
+	}
+	return v
 }
 
 // stands notes since when its second payments are known not to be given back, where the
@@ -168,7 +179,7 @@ func (r *Reconciler) reportUnrecorded(ctx context.Context, w Work, pi gateway.Pa
 	v := verdict{
 		charge:  ledger.OpenCharge{AccountID: pi.Account, BillingKey: pi.BillingKey, Currency: pi.Currency},
 		outcome: OutcomeNotRecorded, paymentIntent: pi.ID,
-		seen: fmt.Sprintf("%s, %d %s", pi.Status, pi.Amount, pi.Currency), done: "nothing: no invoice says what it is for",
+		seen: pi.Status + ", " + amountText(pi.Amount, pi.Currency), done: "nothing: no invoice says what it is for",
 	}
 	if r.opts.DryRun {
 		v.done = "nothing: the ledger has no charge for it"

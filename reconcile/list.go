@@ -156,3 +156,21 @@ func isFatal(err error) bool {
 	}
 	return e.Kind == gateway.KindAuth || e.Kind == gateway.KindPermission || e.Kind == gateway.KindWrongMode
 }
+
+// notShownError is errNotShown with the payment, which one missing payment of a paid
+// charge makes true for a whole period.
+type notShownError struct {
+	paymentIntent, customer string
+	period                  ledger.Period
+}
+
+func (e *notShownError) Error() string {
+	return fmt.Sprintf("Stripe's list does not show %s of customer %s, which the ledger knows; nothing is concluded from it", e.paymentIntent, e.customer)
+}
+
+func (e *notShownError) Unwrap() error { return errNotShown }
+
+// next finds out whether the payment is gone, and of which account it was.
+func (e *notShownError) next() string {
+	return fmt.Sprintf("billing reconcile --period %s --audit\nbilling findings --period %s --kind missing", e.period, e.period)
+}

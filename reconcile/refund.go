@@ -148,7 +148,8 @@ func (r *Resolver) mayRefund(ctx context.Context, p *RefundPlan, amount string) 
 		return err
 	}
 	if other.Status != gateway.StatusSucceeded || other.AmountRefundedMinor >= other.Amount {
-		return cannot("finding %d: the other payment, %s, is %s, and %d of %d were given back: with this one the debt would not be paid at all; nothing was done", f.ID, other.ID, other.Status, other.AmountRefundedMinor, other.Amount)
+		return cannot("finding %d: the other payment, %s, is %s, and %s of %s were given back: with this one the debt would not be paid at all; nothing was done", f.ID, other.ID, other.Status,
+			amountText(other.AmountRefundedMinor, other.Currency), amountText(other.Amount, other.Currency))
 	}
 	if other.Disputed {
 		return cannot("finding %d: the customer's bank disputes the other payment, %s: with this one given back the debt may not be paid at all; nothing was done", f.ID, other.ID)

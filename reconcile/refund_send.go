@@ -123,7 +123,7 @@ func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refun
 		return "", err
 	}
 	by := ledger.Resolved{As: ledger.ResolutionRefunded, Person: r.Person, Why: r.Why, Refund: refund.ID,
-		Detail: fmt.Sprintf("%d %s of %s, %s", refund.Amount, refund.Currency, pi.ID, refund.Status)}
+		Detail: fmt.Sprintf("%s of %s, %s", amountText(refund.Amount, refund.Currency), pi.ID, refund.Status)}
 	if order != nil {
 		order.Person, order.Why, by.RequestID = r.Person, r.Why, order.RequestID
 	}

@@ -170,7 +170,7 @@ func reviewEnd(f *ledger.FindingState, as ledger.Resolution, pi *gateway.Payment
 	switch as {
 	case ledger.ResolutionAccepted:
 		end.To, end.Status, end.RefundedMinor, end.Disputed = ledger.ChargeSucceeded, pi.Status, pi.AmountRefundedMinor, pi.Disputed
-		end.Detail = fmt.Sprintf("accepted: %s paid %d %s by customer %s for %s %s", pi.ID, pi.Amount, pi.Currency, pi.Customer, f.ChargeAmount, f.Currency)
+		end.Detail = fmt.Sprintf("accepted: %s paid %s by customer %s for %s %s", pi.ID, amountText(pi.Amount, pi.Currency), pi.Customer, f.ChargeAmount, f.Currency)
 	case ledger.ResolutionReleased:
 		end.To, end.Reason, end.Detail = ledger.ChargeHeld, "not_its_payment", "a payment that is not this charge's: "+orNothing(f.PaymentIntent)
 	default:

@@ -64,13 +64,17 @@ func TestWhatToTypeAboutAFinding(t *testing.T) {
 	t.Parallel()
 	under := findingOf("duplicate", ledger.ChargeSucceeded, "pi_2")
 	under.Order = ledger.RefundPending
+	second := findingOf("adjacent_double", ledger.ChargeSucceeded, "pi_2")
+	second.PaysFor = "a b"
 	for want, f := range map[string]ledger.FindingState{
-		"--as accept|refund|release|void": findingOf("not_as_asked", ledger.ChargeReview, "pi_1"),
-		"--as release|void":               findingOf("idempotency_error", ledger.ChargeReview, ""),
-		"--as refund|accept":              findingOf("duplicate", ledger.ChargeSucceeded, "pi_2"),
-		"--as refund --yes":               under,
-		"billing reconcile":               findingOf("processing_long", ledger.ChargeProcessing, "pi_1"),
-		"--account 'a b'":                 findingOf("missing", ledger.ChargeSucceeded, ""),
+		"--as accept\nbilling resolve --finding 7 --why W --as refund\nbilling resolve --finding 7 --why W --as release\nbilling resolve --finding 7 --why W --as void": findingOf("not_as_asked", ledger.ChargeReview, "pi_1"),
+		"--as release\nbilling resolve --finding 7 --why W --as void":  findingOf("idempotency_error", ledger.ChargeReview, ""),
+		"--as refund\nbilling resolve --finding 7 --why W --as accept": findingOf("duplicate", ledger.ChargeSucceeded, "pi_2"),
+		"--as refund --yes": under,
+		"billing reconcile": findingOf("processing_long", ledger.ChargeProcessing, "pi_1"),
+		"billing show --period 2026-10 --account 'a b'   # ":                                                  findingOf("missing", ledger.ChargeSucceeded, ""),
+		"--rebuild --why W   # once its invoice is imported\nbilling resolve --finding 7 --why W --as refund": findingOf("orphan", "", "pi_2"),
+		"--as refund --amount A   # of the second":                                                            second,
 	} {
 		if got := NextAbout(f); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", want, got)
@@ -94,5 +98,46 @@ func TestDisownedPayments(t *testing.T) {
 	}
 	if s := j.withoutDisowned(&c, sorted{odd: []gateway.PaymentIntent{changed}}, evidence{}); len(s.odd) != 1 {
 		t.Error("a changed payment was left out")
+	}
+}
+
+// The amount of a finding is in its currency: what was given back, what was paid, or what
+// was invoiced; where nobody knows there is none.
+func TestTheAmountThatAFindingIsAbout(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		seen, currency string
+		invoiced, want int64 // 0 is none
+	}{
+		{"a second payment, pi_1 (succeeded, 777 jpy, customer cus_16)", "jpy", 500, 777},
+		{"500 of 1725 usd were refunded", "usd", 1725, 500},
+		{"another currency (succeeded, 777 eur, customer cus_16)", "usd", 500, 500},
+		{"cancelled at Stripe", "usd", 500, 500},
+		{"a payment, pi_1, and no charge", "usd", 0, 0},
+		{"a payment, pi_1 (succeeded, 777 zzz), and no charge", "zzz", 0, 0},
+		{"Stripe has no such payment", "", 500, 0},
+	} {
+		minor, known := AmountAbout(ledger.FindingState{PastFinding: ledger.PastFinding{Finding: ledger.Finding{Seen: tt.seen, Currency: tt.currency}}, ChargeMinor: tt.invoiced})
+		if minor != tt.want || known != (tt.want != 0) {
+			t.Errorf("%q in %s: %d, %t, want %d", tt.seen, tt.currency, minor, known, tt.want)
+		}
+	}
+}
+
+// Amounts are told in major units with their currency's digits, whatever was written down
+// to be compared; what is no amount stays as it is.
+func TestWhatAFindingSawIsToldInMajorUnits(t *testing.T) {
+	t.Parallel()
+	for seen, want := range map[string]string{
+		"a second payment, pi_1 (succeeded, 777 usd, customer cus_16)": "a second payment, pi_1 (succeeded, 7.77 usd, customer cus_16)",
+		"another amount (succeeded, 777 jpy, customer cus_16)":         "another amount (succeeded, 777 jpy, customer cus_16)",
+		"a payment, pi_1 (succeeded, 1250 kwd), and no charge":         "a payment, pi_1 (succeeded, 1.250 kwd), and no charge",
+		"500 of 1725 usd were refunded":                                "5.00 of 17.25 usd were refunded",
+		"another currency (succeeded, 777 zzz, customer cus_16)":       "another currency (succeeded, 777 zzz, customer cus_16)",
+		"processing since 2026-10-01 00:05 UTC":                        "processing since 2026-10-01 00:05 UTC",
+	} {
+		if got := SeenText(ledger.Finding{Seen: seen}); got != want {
+			t.Errorf("%q: %q, want %q", seen, got, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ type spanLook struct {
 
 	mu       sync.Mutex
 	pages    int64
-	expected map[string]bool                    // known payments not shown yet
+	expected map[string]string                  // known payments not shown yet, and their customers
 	sets     map[string][]gateway.PaymentIntent // by billing key, what is not paid
 	decided  map[string]bool                    // billing keys that a dry run would have settled
 	keyless  listed
@@ -63,7 +64,7 @@ type spanLook struct {
 func (r *Reconciler) span(ctx context.Context, w Work, stripeAccount string, how way, only []ledger.OpenCharge) error {
 	s := &spanLook{
 		r: r, w: w, stripeAccount: stripeAccount, budget: how.budget,
-		expected: map[string]bool{}, sets: map[string][]gateway.PaymentIntent{}, decided: map[string]bool{},
+		expected: map[string]string{}, sets: map[string][]gateway.PaymentIntent{}, decided: map[string]bool{},
 	}
 	for _, account := range w.Accounts {
 		if s.accounts == nil {
@@ -84,11 +85,12 @@ func (r *Reconciler) span(ctx context.Context, w Work, stripeAccount string, how
 	if err := s.read(ctx, bounds); err != nil {
 		return err
 	}
-	for id := range s.expected {
-		r.opts.Log.Warn("Stripe's list does not show a payment that the ledger knows; no absence is concluded from it", "payment_intent", id, "stripe_account", stripeAccount)
-		return s.finish(ctx, errNotShown)
+	if len(s.expected) == 0 {
+		return s.finish(ctx, nil)
 	}
-	return s.finish(ctx, nil)
+	id := slices.Min(slices.Collect(maps.Keys(s.expected)))
+	r.opts.Log.Warn("Stripe's list does not show a payment that the ledger knows; no absence is concluded from it", "payment_intent", id, "stripe_account", stripeAccount)
+	return s.finish(ctx, &notShownError{paymentIntent: id, customer: s.expected[id], period: w.Period})
 }
 
 // begin notes the time, what must be shown, and how to divide the span.
@@ -103,7 +105,7 @@ func (s *spanLook) begin(ctx context.Context, how way) (bounds []time.Time, err 
 			return err
 		}
 		for _, k := range known {
-			s.expected[k.PaymentIntent] = true
+			s.expected[k.PaymentIntent] = k.StripeCustomer
 		}
 		if parts := min(spanParts, int(how.all/pagesPerPart)); parts > 1 {
 			bounds, err = ledger.SpanBounds(ctx, tx, s.r.opts.Job, s.w.Period, s.stripeAccount, s.w.Horizon, parts)

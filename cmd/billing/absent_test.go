@@ -92,8 +92,8 @@ func TestASendWithoutAnAnswerIsRenewedOnlyAfter72Hours(t *testing.T) {
 	o.is("hung", "pending no_answer")
 	o.posts(1)
 	r := o.must(75, "reconcile", "--on-absent", "charge")
-	r.says(t, "waiting: 1 charge", "nothing before "+until, "billing run --period 2026-10 after "+until, "the first of those that wait may be decided after "+until)
-	o.must(0, "status", "--period", october).says(t, "wait until "+until, "next: billing run --period 2026-10   after "+until)
+	r.says(t, "waiting: 1 charge", "nothing before "+until, "billing run --period 2026-10   # not before "+until, "the first of those that wait may be decided after "+until)
+	o.must(0, "status", "--period", october).says(t, "wait until "+until, "next: billing run --period 2026-10   # not before "+until)
 
 	o.setNow(sent.Add(72*time.Hour - time.Minute))
 	o.month(75)

@@ -25,6 +25,7 @@ type app struct {
 	out, err io.Writer
 	outTTY   bool
 	errTTY   bool
+	args     []string // as typed
 	json     bool
 	quiet    bool
 	log      *slog.Logger
@@ -39,7 +40,7 @@ type action func(ctx context.Context, a *app, c *cli.Context) (*result, error)
 
 // run is the whole program. It returns the exit code, whatever happens.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	a := &app{in: stdin, out: stdout, err: stderr, outTTY: isTTY(stdout), errTTY: isTTY(stderr)}
+	a := &app{in: stdin, out: stdout, err: stderr, outTTY: isTTY(stdout), errTTY: isTTY(stderr), args: args}
 	a.log = slog.New(slog.NewTextHandler(stderr, nil))
 	// Nothing of ours logs by the default logger; net/http does, the beginning of an
 	// answer that nobody asked for, and a client secret may be in it.

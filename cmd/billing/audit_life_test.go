@@ -92,22 +92,6 @@ func TestAFindingComesBackOnlyIfSomethingElseIsSeen(t *testing.T) {
 	}
 }
 
-// A dry run says the same and changes nothing.
-func TestADryAuditChangesNothing(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t)
-	list := o.auditMonth(12, 5)
-	o.plant(list, 1)
-	before := o.ledgerText()
-	dry, _ := o.audits(0, "--dry-run")
-	if after := o.ledgerText(); after != before {
-		t.Errorf("it changed the ledger:\n%s", cmp.Diff(before, after))
-	}
-	if a, _ := o.audits(4); cmp.Diff(dry.Differences, a.Differences) != "" || cmp.Diff(dry.Notes, a.Notes) != "" {
-		t.Errorf("a dry audit says %v and %v, a real one %v and %v", dry.Differences, dry.Notes, a.Differences, a.Notes)
-	}
-}
-
 // Invoices that are in no charge, and charges whose invoice changed, are lines of the
 // sums: all three sides are explained.
 func TestTheSumsExplainAllThreeSides(t *testing.T) {
@@ -141,9 +125,18 @@ func TestTheSumsExplainAllThreeSides(t *testing.T) {
 func TestAnAuditOfAMonthThatWasNeverRun(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
+	audit := func(code int, args ...string) outcome {
+		return o.must(code, append([]string{"reconcile", "--audit", "--period"}, args...)...)
+	}
+	audit(64, october).says(t, "no month of the job monthly-billing")
+	o.imports("2026-11", customers(1))
 	if a, _ := o.audits(0); a.Compared != 0 || a.Payments != 0 {
 		t.Errorf("%+v", a)
 	}
+	audit(0, "2025-11")
+	audit(64, "2025-10").says(t, "neither invoices nor a run of monthly-billing for 2025-10")
+	audit(64, "2026-12").says(t, "is --period right?")
+	audit(64, october, "--job", "monthly").says(t, "no month of the job monthly")
 	o.emu.AddIntent(stripeemu.PaymentIntent{Customer: "cus_1", Amount: 4900, Metadata: map[string]string{
 		"billing_key": "monthly-billing/2026-10/4182", "billing_job": "monthly-billing", "billing_period": october, "billing_account": "4182"}})
 	r := o.run("reconcile", "--period", october, "--audit")
@@ -156,12 +149,38 @@ func TestAnAuditOfAMonthThatWasNeverRun(t *testing.T) {
 func TestAuditsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
-	for _, args := range []string{"", "--period 2026-10 --rebuild --why w", "--period 2026-10 --format csv", "--period 2026-10 --max-refunded 5", "--period 2026-13"} {
+	o.imports(october, customers(1)) // so that nothing else is wrong
+	for _, args := range []string{"", "--period 2026-10 --rebuild --why w", "--period 2026-10 --format csv", "--period 2026-10 --max-refunded 5", "--period 2026-13",
+		"--period 2026-10 --why w", "--period 2026-10 --on-absent=charge"} {
 		o.must(64, append([]string{"reconcile", "--audit"}, strings.Fields(args)...)...)
+	}
+	for _, args := range []string{"--payouts", "--max-refunded 0.02", "--max-disputed=0.02"} {
+		o.must(64, append([]string{"reconcile"}, strings.Fields(args)...)...).says(t, "type --audit too")
 	}
 	if n := one[int](o, `SELECT count(*) FROM billing.audits`); n != 0 {
 		t.Errorf("%d audits were begun", n)
 	}
+}
+
+// What is set for a whole host breaks no command of it: a format that a command does not
+// have is its default, limits of an audit are for the audits, and nothing that is done
+// once is taken from there.
+func TestASettingOfTheHostBreaksNoReconcile(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(1))
+	o.month(0)
+	for name, value := range map[string]string{
+		"BILLING_FORMAT": "jsonl", "BILLING_MAX_REFUNDED": "0.02", "BILLING_ON_ABSENT": "hold", "BILLING_AUDIT": "true", "BILLING_PAYOUTS": "true",
+	} {
+		o.env[name] = value
+	}
+	o.must(0, "reconcile", "--period", october).says(t, "1 charge looked at")
+	o.must(0, "reconcile", "--period", october, "--rebuild", "--why", "restored")
+	o.must(0, "retry-declined", "--period", october, "--why", "schedule")
+	o.env["BILLING_FORMAT"] = "csv"
+	o.must(0, "reconcile", "--period", october, "--audit").says(t, "0 differences; compared: 1 charge")
+	o.must(64, "reconcile", "--period", october, "--format", "jsonl").says(t, `--format "jsonl": want table or csv`)
 }
 
 // Payments of a connected account are read there.

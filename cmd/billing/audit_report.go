@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/chargeonce/billing/ledger"
@@ -28,8 +26,13 @@ func doAudit(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return nil, usagef("--audit and --rebuild: first rebuild, then audit")
 	case c.String("period") == "":
 		return nil, usagef("--audit needs --period: which month is to be compared?")
-	case c.String("format") == "csv":
+	case c.String("format") == "csv" && a.typed("format"):
 		return nil, usagef("--format csv is not for --audit: billing findings lists what differs, billing export charges has the money")
+	}
+	for _, name := range []string{"why", "on-absent"} {
+		if a.typed(name) {
+			return nil, usagef("--%s is not for --audit, which charges and renews nothing: leave it out", name)
+		}
 	}
 	for _, name := range []string{"max-refunded", "max-disputed"} {
 		if share := c.Float64(name); !(share >= 0 && share <= 1) { // NaN is neither
@@ -80,8 +83,17 @@ func (a *app) audit(ctx context.Context, c *cli.Context, period ledger.Period, m
 	return l.audited(ctx, period, report, &payouts)
 }
 
+// auditable is how many months from one that the ledger knows a month may lie that it
+// does not know, to be audited nevertheless.
+const auditable = 12
+
+// knownPeriods is how many of the last ones are compared with it.
+const knownPeriods = 60
+
 // horizon is the period's, also of one that was never run: something may have been
-// paid for it nevertheless.
+// paid for it nevertheless. A job of which the ledger has nothing, a month that has not
+// begun, and one that is far from all it knows, are refused: of a typo there is nothing
+// to find, and that would look as if all was well.
 func (l *looking) horizon(ctx context.Context, period ledger.Period) (time.Time, error) {
 	run, err := ledger.ReadRun(ctx, l.pool, l.job, period)
 	switch {
@@ -94,7 +106,47 @@ func (l *looking) horizon(ctx context.Context, period ledger.Period) (time.Time,
 	if err != nil {
 		return time.Time{}, err
 	}
+	var known []ledger.PeriodLine
+	var now time.Time
+	err = ledger.InReadTx(ctx, l.pool, func(tx pgx.Tx) error {
+		if now, err = ledger.Now(ctx, tx); err != nil {
+			return err
+		}
+		known, err = ledger.ReadPeriods(ctx, tx, l.job, knownPeriods)
+		return err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := mayAudit(l.job, period, known, period.Start(loc).After(now)); err != nil {
+		return time.Time{}, err
+	}
 	return ledger.HorizonOf(period.Start(loc)), nil
+}
+
+// mayAudit refuses a month that was never run and hardly is the one that is meant.
+func mayAudit(job ledger.Job, period ledger.Period, known []ledger.PeriodLine, future bool) error {
+	if len(known) == 0 {
+		return usagef("the ledger has no month of the job %s: is --job right? After a loss import the invoices first, or reconcile --rebuild", job)
+	}
+	near := false
+	for _, k := range known {
+		if k.Period == period {
+			return nil
+		}
+		near = near || months(k.Period, period) <= auditable
+	}
+	if future || !near {
+		return usagef("the ledger has neither invoices nor a run of %s for %s, and it is not one of the %d months beside those it has: is --period right? billing status lists them", job, period, auditable)
+	}
+	return nil
+}
+
+// months is how many lie between two periods.
+func months(a, b ledger.Period) int {
+	from, to := a.Start(time.UTC), b.Start(time.UTC)
+	n := 12*(to.Year()-from.Year()) + int(to.Month()) - int(from.Month())
+	return max(n, -n)
 }
 
 // audited says what a complete audit came to; the exit code is what the ledger says.
@@ -110,7 +162,7 @@ func (l *looking) audited(ctx context.Context, period ledger.Period, report reco
 	}
 	details := map[string]any{"audit": auditToJSON(report)}
 	l.out.Details = details
-	text := l.a.auditText(report, s.findings, l.dryRun)
+	text := l.a.auditText(report, &s, l.dryRun)
 	if payouts != nil {
 		details["payouts"] = payoutsJSON{payouts.Read, payouts.ByHand, payouts.Found, payouts.Open, payouts.Calls}
 		text += payoutsText(*payouts)
@@ -131,14 +183,6 @@ type payoutsJSON struct {
 	Found  int64 `json:"payments_found"`
 	Open   int64 `json:"payments_in_none"`
 	Calls  int64 `json:"calls"`
-}
-
-func payoutsText(p reconcile.PayoutReport) string {
-	text := fmt.Sprintf("payouts: %d read, %d payments found in them, %d available and in none; %d calls\n", p.Read, p.Found, p.Open, p.Calls)
-	if p.ByHand > 0 {
-		text += fmt.Sprintf("%d payouts were ordered by hand: nobody can say what is in them\n", p.ByHand)
-	}
-	return text
 }
 
 // unrunVerdict is the ledger's word on a period that was never run: nothing is wrong
@@ -162,9 +206,25 @@ type auditJSON struct {
 	Resumed     bool             `json:"resumed"`
 	Differences map[string]int64 `json:"differences"`
 	Notes       map[string]int64 `json:"notes"`
-	Opened      int64            `json:"findings_opened"`
-	Closed      int64            `json:"findings_closed"`
-	Sums        []auditSumJSON   `json:"sums"`
+	// Resolved are the differences that somebody resolved before; Listed the others, at
+	// most a thousand, of a dry run.
+	Resolved int64            `json:"resolved_before"`
+	Listed   []differenceJSON `json:"listed,omitempty"`
+	Opened   int64            `json:"findings_opened"`
+	Closed   int64            `json:"findings_closed"`
+	Sums     []auditSumJSON   `json:"sums"`
+}
+
+// differenceJSON is a difference of which a dry run made no finding.
+type differenceJSON struct {
+	Finding       int64  `json:"finding,omitempty"` // that is open about it already
+	Kind          string `json:"kind"`
+	AccountID     string `json:"account_id"`
+	BillingKey    string `json:"billing_key"`
+	PaymentIntent string `json:"payment_intent"`
+	Currency      string `json:"currency"`
+	Expected      string `json:"expected"`
+	Seen          string `json:"seen"`
 }
 
 type auditSumJSON struct {
@@ -184,13 +244,16 @@ type auditLineJSON struct {
 func auditToJSON(r reconcile.AuditReport) auditJSON {
 	out := auditJSON{
 		Compared: r.Compared, Moving: r.Moving, Payments: r.Payments, Refunds: r.Refunds, Disputes: r.Disputes, Pages: r.Pages, Calls: r.Calls,
-		Resumed: r.Resumed, Differences: map[string]int64{}, Notes: map[string]int64{}, Opened: r.Opened, Closed: r.Closed, Sums: []auditSumJSON{},
+		Resumed: r.Resumed, Differences: map[string]int64{}, Notes: map[string]int64{}, Resolved: r.Resolved, Opened: r.Opened, Closed: r.Closed, Sums: []auditSumJSON{},
 	}
 	for _, d := range r.Differences {
 		out.Differences[d.Kind] = d.Count
 	}
 	for _, d := range r.Notes {
 		out.Notes[d.Kind] = d.Count
+	}
+	for _, f := range r.Listed {
+		out.Listed = append(out.Listed, differenceJSON{f.ID, f.Kind, f.AccountID, f.BillingKey, f.PaymentIntent, f.Currency, f.Expected, reconcile.SeenText(f)})
 	}
 	for _, sum := range r.Sums {
 		j := auditSumJSON{Currency: sum.Currency}
@@ -207,67 +270,4 @@ func auditAmount(sum reconcile.AuditSum, line reconcile.AuditSumLine) string {
 		return money.Format(line.Amount, c)
 	}
 	return line.Amount.String()
-}
-
-// shownFindings is how many findings the text shows.
-const shownFindings = 20
-
-func (a *app) auditText(r reconcile.AuditReport, findings []ledger.Finding, dryRun bool) string {
-	var b strings.Builder
-	for _, sum := range r.Sums {
-		t := a.newTable(table.Row{clean(sum.Currency), "count", "amount"}, 2, 3)
-		for _, line := range sum.Lines {
-			what, count := "  "+line.What, fmt.Sprint(line.Count)
-			if line.Total {
-				what = "= " + line.What
-			}
-			if line.Count == 0 {
-				count = ""
-			}
-			t.AppendRow(table.Row{what, count, auditAmount(sum, line)})
-		}
-		b.WriteString(t.Render() + "\n\n")
-	}
-	a.addFindings(&b, findings)
-	fmt.Fprintf(&b, "%s; compared: %s with %s, %s and %s at Stripe (%s)\n", plural(r.Count(), "difference", "differences"),
-		plural(r.Compared, "charge", "charges"), plural(r.Payments, "payment", "payments"), plural(r.Refunds, "refund", "refunds"),
-		plural(r.Disputes, "dispute", "disputes"), plural(r.Calls, "call", "calls"))
-	if r.Moving > 0 {
-		fmt.Fprintf(&b, "%s not compared: they may be sent, or changed meanwhile\n", plural(r.Moving, "charge was", "charges were"))
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "for the record: %d %s\n", n.Count, n.Kind)
-	}
-	if r.Settled > 0 {
-		fmt.Fprintf(&b, "%s found paid, and settled\n", plural(r.Settled, "charge was", "charges were"))
-	}
-	if r.Closed > 0 {
-		fmt.Fprintf(&b, "%s closed: no longer true\n", plural(r.Closed, "finding was", "findings were"))
-	}
-	if dryRun {
-		b.WriteString("nothing was changed (dry run)\n")
-	}
-	return b.String()
-}
-
-// addFindings shows what needs a person.
-func (a *app) addFindings(b *strings.Builder, findings []ledger.Finding) {
-	t := a.newTable(table.Row{"finding", "kind", "account", "payment", "expected", "seen"}, 1)
-	n := 0
-	for _, f := range findings {
-		if f.Severity != ledger.SeverityAct {
-			continue
-		}
-		if n++; n <= shownFindings {
-			t.AppendRow(table.Row{f.ID, f.Kind, clean(f.AccountID), clean(f.PaymentIntent), clean(f.Expected), clean(f.Seen)})
-		}
-	}
-	if n == 0 {
-		return
-	}
-	b.WriteString(t.Render() + "\n")
-	if n > shownFindings {
-		fmt.Fprintf(b, "and %d more; billing findings has them all\n", n-shownFindings)
-	}
-	b.WriteString("\n")
 }

@@ -18,7 +18,8 @@ const exportChargesHelp = `Writes every charge of a period, in the order of acco
 the view report_charges. Amounts are in major units with the digits of their
 currency, times are RFC 3339 in UTC. A file appears whole or not at all. In CSV a
 name that a spreadsheet would run as a formula gets an apostrophe in front; no
-other column is touched.
+other column is touched. A BILLING_FORMAT that is neither csv nor jsonl is refused:
+type --format.
 
 Example:
    billing export charges --period 2026-10 --format csv --output charges.csv
@@ -58,6 +59,9 @@ func exportCharges(ctx context.Context, a *app, c *cli.Context) (*result, error)
 	format, output := c.String("format"), c.String("output")
 	newWriter, known := chargeWriters[format]
 	switch {
+	case !known && !a.typed("format"):
+		// Another format than is set for the host would be written into somebody's file.
+		return nil, usagef("BILLING_FORMAT is %q, and an export has csv and jsonl: type --format csv, or --format jsonl", format)
 	case !known:
 		return nil, usagef("--format %q: want csv or jsonl", format)
 	case output == "":

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ Example:
    billing findings --all --account 4182 --format csv > findings.csv
 
 Formats: text (the first 100), csv and jsonl (all). --json has the first thousand.
+amount is the money that a finding is about, in major units: what was given back,
+or what the payment came to, or else what was invoiced.
 
 It is a report: it exits 0 if it could read, whatever it shows.
 
@@ -57,7 +60,13 @@ func findings(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := a.newFindingWriter(c.String("format"))
+	format := "text"
+	if c.String("format") != "table" { // as other commands call it
+		if format, err = a.formatOf(c, "text", "csv", "jsonl"); err != nil {
+			return nil, err
+		}
+	}
+	to, err := a.newFindingWriter(format, query)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +102,8 @@ func findingsAsked(c *cli.Context) (q ledger.FindingQuery, err error) {
 	}
 	q.Kind, q.Severity, q.Account, q.All = c.String("kind"), ledger.Severity(c.String("severity")), c.String("account"), c.Bool("all")
 	switch {
+	case q.Kind != "" && !slices.Contains(findingKinds, q.Kind):
+		err = usagef("--kind %q: want one of %s", q.Kind, strings.Join(findingKinds, ", "))
 	case q.Severity != "" && q.Severity != ledger.SeverityAct && q.Severity != ledger.SeverityNote:
 		err = usagef("--severity %q: want act or note", q.Severity)
 	case q.All && c.Bool("open"):
@@ -117,34 +128,50 @@ type findingLineJSON struct {
 	AccountID     string `json:"account_id"`
 	BillingKey    string `json:"billing_key"`
 	PaymentIntent string `json:"payment_intent"`
-	Currency      string `json:"currency"`
-	Expected      string `json:"expected"`
-	Seen          string `json:"seen"`
-	OpenedAt      string `json:"opened_at"`
-	AgeSeconds    int64  `json:"age_seconds"`
-	ChargeState   string `json:"charge_state"`
-	Refund        string `json:"refund"`
-	ResolvedAt    string `json:"resolved_at"`
-	ResolvedBy    string `json:"resolved_by"`
-	Resolution    string `json:"resolution"`
-	Why           string `json:"why"`
-	Next          string `json:"next"`
+	// Amount is the money that it is about, AmountMinor the same in the currency's
+	// smallest unit; empty and null where nobody knows.
+	Amount      string `json:"amount"`
+	Currency    string `json:"currency"`
+	AmountMinor *int64 `json:"amount_minor"`
+	Expected    string `json:"expected"`
+	Seen        string `json:"seen"`
+	OpenedAt    string `json:"opened_at"`
+	AgeSeconds  int64  `json:"age_seconds"`
+	ChargeState string `json:"charge_state"`
+	Refund      string `json:"refund"`
+	ResolvedAt  string `json:"resolved_at"`
+	ResolvedBy  string `json:"resolved_by"`
+	Resolution  string `json:"resolution"`
+	Why         string `json:"why"`
+	Next        string `json:"next"`
 
 	age time.Duration
 }
 
+// findingKinds are all that a run, a look or an audit opens; the runbook has a section
+// for each.
+var findingKinds = []string{
+	ledger.FindingDuplicate, "not_as_asked", "unknown_try", "idempotency_error", "not_recorded", "payment_intent_taken", "processing_long",
+	ledger.FindingOrphan, ledger.FindingMissing, ledger.FindingAmountMismatch, ledger.FindingCurrencyMismatch, ledger.FindingWrongCustomer,
+	ledger.FindingLatePaid, ledger.FindingAdjacentDouble, ledger.FindingRefunded, ledger.FindingDisputed, ledger.FindingCanceled,
+}
+
 var findingColumns = []string{
-	"id", "kind", "severity", "job", "period", "account_id", "billing_key", "payment_intent", "currency", "expected", "seen",
+	"id", "kind", "severity", "job", "period", "account_id", "billing_key", "payment_intent", "amount", "currency", "amount_minor", "expected", "seen",
 	"opened_at", "age_seconds", "charge_state", "refund", "resolved_at", "resolved_by", "resolution", "why", "next",
 }
 
 func findingLine(f *ledger.FindingState) findingLineJSON {
-	return findingLineJSON{
+	line := findingLineJSON{
 		ID: f.ID, Kind: f.Kind, Severity: string(f.Severity), Job: string(f.Job), Period: string(f.Period), AccountID: f.AccountID,
-		BillingKey: f.BillingKey, PaymentIntent: f.PaymentIntent, Currency: f.Currency, Expected: f.Expected, Seen: f.Seen,
+		BillingKey: f.BillingKey, PaymentIntent: f.PaymentIntent, Currency: f.Currency, Expected: f.Expected, Seen: reconcile.SeenText(f.Finding),
 		OpenedAt: rfc3339(&f.OpenedAt), AgeSeconds: int64(f.Age / time.Second), ChargeState: string(f.ChargeState), Refund: f.OrderedRefund,
 		ResolvedAt: rfc3339(f.ResolvedAt), ResolvedBy: f.ResolvedBy, Resolution: f.Resolution, Why: f.Why, Next: reconcile.NextAbout(*f), age: f.Age,
 	}
+	if minor, known := reconcile.AmountAbout(*f); known {
+		line.Amount, line.AmountMinor = majorText(minor, f.Currency), &minor
+	}
+	return line
 }
 
 // findingWriter writes findings in one format.
@@ -153,10 +180,8 @@ type findingWriter interface {
 	flush() error
 }
 
-func (a *app) newFindingWriter(format string) (findingWriter, error) {
+func (a *app) newFindingWriter(format string, query ledger.FindingQuery) (findingWriter, error) {
 	switch {
-	case format != "text" && format != "table" && format != "csv" && format != "jsonl":
-		return nil, usagef("--format %q: want text, csv or jsonl", format)
 	case a.json && (format == "csv" || format == "jsonl"):
 		return nil, usagef("--format %s and --json are both about stdout: take one", format)
 	case format == "csv":
@@ -167,7 +192,7 @@ func (a *app) newFindingWriter(format string) (findingWriter, error) {
 		enc.SetEscapeHTML(false)
 		return jsonFindings{enc}, nil
 	}
-	return &textFindings{a: a, t: a.newTable(table.Row{"finding", "age", "kind", "period", "account", "payment", "expected", "seen", "next"}, 1)}, nil
+	return &textFindings{a: a, query: query, t: a.newTable(table.Row{"finding", "age", "kind", "period", "account", "amount", "currency", "payment", "expected", "seen", "next"}, 1, 6)}, nil
 }
 
 func asOutput(err error) error {
@@ -185,8 +210,13 @@ func (j jsonFindings) flush() error                  { return nil }
 type csvFindings struct{ w *csv.Writer }
 
 func (c *csvFindings) write(f findingLineJSON) error {
+	minor := ""
+	if f.AmountMinor != nil {
+		minor = strconv.FormatInt(*f.AmountMinor, 10)
+	}
 	return asOutput(c.w.Write([]string{
-		strconv.FormatInt(f.ID, 10), f.Kind, f.Severity, f.Job, f.Period, f.AccountID, f.BillingKey, f.PaymentIntent, f.Currency, f.Expected, f.Seen,
+		strconv.FormatInt(f.ID, 10), f.Kind, f.Severity, f.Job, f.Period, f.AccountID, f.BillingKey, f.PaymentIntent,
+		f.Amount, f.Currency, minor, f.Expected, f.Seen,
 		f.OpenedAt, strconv.FormatInt(f.AgeSeconds, 10), f.ChargeState, f.Refund, f.ResolvedAt, disarm(f.ResolvedBy), f.Resolution, disarm(f.Why), f.Next,
 	}))
 }
@@ -198,37 +228,66 @@ func (c *csvFindings) flush() error {
 
 // textFindings keeps as many as people read.
 type textFindings struct {
-	a    *app
-	t    table.Writer
-	rows int64
+	a     *app
+	query ledger.FindingQuery
+	t     table.Writer
+	// rows were found; act of them are open and need a person.
+	rows, act int64
 }
 
 func (t *textFindings) write(f findingLineJSON) error {
+	if f.ResolvedAt == "" && f.Severity == string(ledger.SeverityAct) {
+		t.act++
+	}
 	if t.rows++; t.rows > listedFindings {
 		return nil
 	}
-	next := f.Next
+	next := cleanLines(f.Next)
 	if f.ResolvedAt != "" {
-		next = fmt.Sprintf("%s by %s: %s", f.Resolution, f.ResolvedBy, f.Why)
+		next = clean(fmt.Sprintf("%s by %s: %s", f.Resolution, f.ResolvedBy, f.Why))
 	}
 	kind := f.Kind
 	if f.Severity == string(ledger.SeverityNote) {
 		kind += " (note)"
 	}
-	t.t.AppendRow(table.Row{f.ID, ageText(f.age), kind, f.Period, clean(f.AccountID), f.PaymentIntent, clean(f.Expected), clean(f.Seen), clean(next)})
+	t.t.AppendRow(table.Row{f.ID, ageText(f.age), kind, f.Period, clean(f.AccountID), f.Amount, clean(f.Currency), f.PaymentIntent, clean(f.Expected), clean(f.Seen), next})
 	return nil
 }
 
 func (t *textFindings) flush() error {
 	if t.rows == 0 {
-		return t.a.emit("no findings\n")
+		return t.a.emit(noFindings(t.query))
 	}
 	var b strings.Builder
 	b.WriteString(t.t.Render() + "\n")
 	if more := t.rows - listedFindings; more > 0 {
 		fmt.Fprintf(&b, "and %d more; --format csv has them all\n", more)
 	}
+	b.WriteString(plural(t.act, "finding needs a person", "findings need a person") + "\n")
 	return t.a.emit(b.String())
+}
+
+// noFindings names the filters: none of this kind is not none at all.
+func noFindings(q ledger.FindingQuery) string {
+	text := "no findings"
+	for _, filter := range [][2]string{{"period", string(q.Period)}, {"kind", q.Kind}, {"severity", string(q.Severity)}, {"account", q.Account}} {
+		if filter[1] != "" {
+			text += ", " + filter[0] + " " + clean(filter[1])
+		}
+	}
+	if !q.All {
+		text += "; --all lists the resolved ones too"
+	}
+	return text + "\n"
+}
+
+// cleanLines is clean for what has a line for each command.
+func cleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // ageText is how long ago something was, in the two largest units.

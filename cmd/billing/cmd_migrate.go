@@ -87,7 +87,7 @@ func schemaVersion(ctx context.Context, url string) (int64, error) {
 	case errors.As(err, &schema) && schema.Have < schema.Want:
 		return schema.Have, nil
 	case err != nil:
-		return 0, err
+		return 0, withoutUser(err, url)
 	}
 	pool.Close()
 	return migrations.Latest(), nil

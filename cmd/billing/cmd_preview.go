@@ -39,13 +39,15 @@ func (a *app) previewCommand(code *int) *cli.Command {
 		if err != nil {
 			return nil, err
 		}
-		format, output := c.String("format"), c.String("output")
+		format, err := a.formatOf(c, "table", "csv")
+		if err != nil {
+			return nil, err
+		}
+		output := c.String("output")
 		switch {
-		case format != "table" && format != "csv":
-			return nil, usagef("--format %q: want table or csv", format)
 		case format == "csv" && output == "-" && a.json:
 			return nil, usagef("--json and the list would both go to stdout: name a file with --output")
-		case format == "table" && c.IsSet("output") && output != "-":
+		case format == "table" && a.typed("output") && output != "-":
 			return nil, usagef("--output needs --format csv")
 		}
 		opts, err := previewOptions(c, job, period)

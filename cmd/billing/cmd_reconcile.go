@@ -35,7 +35,8 @@ Examples:
 a finding for each difference, closes those that are no longer true, and records
 refunds, disputes and fees beside the charges, and with --payouts also which payout
 each payment went into, which takes as many calls again. If a page can't be read nothing is
-concluded; the next audit goes on behind what was read.
+concluded; the next audit goes on behind what was read. With --dry-run it lists what it
+would open, and opens nothing.
 --rebuild brings a ledger that was restored from a backup up to what Stripe shows.
 
 Exit codes: 0 every outcome is known   4 a person is needed   64 usage
@@ -50,10 +51,12 @@ func (a *app) reconcileCommand(code *int) *cli.Command {
 		Name: "reconcile", Usage: "find out from Stripe what became of charges whose outcome is not known", Description: reconcileHelp,
 		Flags: append([]cli.Flag{
 			periodFlag(), zoneFlag(), onAbsentFlag("hold"), absentAfterFlag(),
-			&cli.BoolFlag{Name: "audit", Usage: "compare the whole period with Stripe, both ways; needs --period", EnvVars: []string{"BILLING_AUDIT"}},
-			&cli.BoolFlag{Name: "payouts", Usage: "with --audit: find out which payouts the money is in; a call for each 100 payments", EnvVars: []string{"BILLING_PAYOUTS"}},
+			// What is done once is not taken from the environment: it would be done by every
+			// reconcile of that host.
+			&cli.BoolFlag{Name: "audit", Usage: "compare the whole period with Stripe, both ways; needs --period"},
+			&cli.BoolFlag{Name: "payouts", Usage: "with --audit: find out which payouts the money is in; a call for each 100 payments"},
 			maxShareFlag("max-refunded", "refunded"), maxShareFlag("max-disputed", "disputed"),
-			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why", EnvVars: []string{"BILLING_REBUILD"}},
+			&cli.BoolFlag{Name: "rebuild", Usage: "bring a restored ledger up to what Stripe shows; needs --period and --why"},
 			dryRunFlag(), formatFlag(), whyFlag(), byFlag(), readRateFlag(), leaseFlag(),
 		}, metricsFlags()...),
 	}, doReconcile)
@@ -99,7 +102,11 @@ func startLooking(ctx context.Context, a *app, c *cli.Context) (*looking, func()
 	if lease := c.Duration("lease"); lease < time.Second || lease > time.Hour {
 		return nil, nil, usagef("--lease %s: want 1s to 1h", lease)
 	}
-	report, err := newLookReport(a, c.String("format"))
+	format, err := a.formatOf(c, "table", "csv")
+	if err != nil {
+		return nil, nil, err
+	}
+	report, err := newLookReport(a, format)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,6 +141,8 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	switch {
 	case c.Bool("audit"):
 		return doAudit(ctx, a, c)
+	case auditOnly(a) != "":
+		return nil, usagef("--%s is about an audit: type --audit too, or leave it out", auditOnly(a))
 	case rebuild && c.String("period") == "":
 		return nil, usagef("--rebuild needs --period: which month was restored?")
 	case rebuild && !c.Bool("dry-run") && strings.TrimSpace(c.String("why")) == "":
@@ -143,6 +152,16 @@ func doReconcile(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return nil, err
 	}
 	return a.measured(ctx, c, func(m *measurements) (*result, error) { return a.reconcile(ctx, c, rebuild, m) })
+}
+
+// auditOnly is the first flag that was typed and means nothing without --audit.
+func auditOnly(a *app) string {
+	for _, name := range []string{"payouts", "max-refunded", "max-disputed"} {
+		if a.typed(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // measured does the work of a reconcile, and tells its metrics whatever came of it.

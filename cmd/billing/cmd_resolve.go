@@ -135,6 +135,8 @@ func (s *resolving) asked() (err error) {
 	s.as = as
 	byAccount := s.c.IsSet("account")
 	switch {
+	case s.c.String("as") == "":
+		return usagef("--as is missing: type what becomes of it: accept, refund, release or void")
 	case !known:
 		return usagef("--as %q: want accept, refund, release or void", s.c.String("as"))
 	case strings.TrimSpace(s.c.String("why")) == "":
@@ -322,7 +324,7 @@ func (s *resolving) tell(ctx context.Context, done []string) error {
 // window Stripe may still carry out what was sent.
 func (s *resolving) nextHeld(ctx context.Context, f ledger.FindingState) (step string, err error) {
 	of := fmt.Sprintf("--period %s --account %s --why W", f.Period, reconcile.ShellWord(f.AccountID))
-	step = "billing release " + of + "   (charges it"
+	step = "billing release " + of + "   # charges it"
 	err = ledger.InReadTx(ctx, s.pool, func(tx pgx.Tx) error {
 		now, err := ledger.Now(ctx, tx)
 		if err != nil {
@@ -337,7 +339,7 @@ func (s *resolving) nextHeld(ctx context.Context, f ledger.FindingState) (step s
 		}
 		return nil
 	})
-	return step + ")\nbilling void " + of + "   (withdraws it)", err
+	return step + "\nbilling void " + of + "   # withdraws it", err
 }
 
 // asExit gives the errors of resolving their exit codes.

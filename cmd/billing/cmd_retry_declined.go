@@ -108,7 +108,7 @@ func doRetryDeclined(ctx context.Context, a *app, c *cli.Context) (*result, erro
 		return nil, err
 	}
 	defer done()
-	l.out.Period = string(o.period)
+	l.out.Period, l.report.retry = string(o.period), true
 	if o.dunning.Named {
 		if err := l.mustBeIn(ctx, o.period, o.accounts, []ledger.ChargeState{ledger.ChargeDeclined}); err != nil {
 			return l.out, err

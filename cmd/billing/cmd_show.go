@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile"
 )
 
 const showHelp = `Shows one charge's whole history: the row, its earlier tries, every change with
@@ -139,7 +140,7 @@ func (a *app) addPastFindings(b *strings.Builder, findings []ledger.PastFinding)
 		if f.ResolvedAt != nil {
 			resolved = joined(timeText(f.ResolvedAt), f.ResolvedBy, f.Resolution, f.Why)
 		}
-		t.AppendRow(table.Row{f.ID, f.Kind, string(f.Severity), clean(f.Expected), clean(f.Seen), timeText(&f.OpenedAt), clean(resolved)})
+		t.AppendRow(table.Row{f.ID, f.Kind, string(f.Severity), clean(f.Expected), clean(reconcile.SeenText(f.Finding)), timeText(&f.OpenedAt), clean(resolved)})
 	}
 	fmt.Fprintf(b, "\nfindings\n%s\n", t.Render())
 }

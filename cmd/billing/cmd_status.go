@@ -13,6 +13,7 @@ import (
 
 	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile"
 )
 
 const statusHelp = `Shows where a period stands and what to type next; without --period, the last
@@ -21,6 +22,9 @@ twelve periods.
 Example:
    billing status
    billing status --period 2026-10
+
+Declined charges have a line for each reason: the bank's decline_code, and Stripe's
+advice_code if there is one.
 
 It is a report: it exits 0 if it could read, whatever it shows. With --json the
 outcome says what a run would end with: done, needs_person, unknown (outcomes are
@@ -230,7 +234,7 @@ func (s *standing) next() []string {
 	case s.summary.Paused > 0 && !s.live():
 		account := "A"
 		if len(s.pauses) == 1 {
-			account = clean(s.pauses[0].AccountID)
+			account = reconcile.ShellWord(clean(s.pauses[0].AccountID))
 		}
 		return []string{"billing resume --account " + account, run}
 	case s.live():
@@ -239,19 +243,22 @@ func (s *standing) next() []string {
 		return []string{fmt.Sprintf("billing reopen --period %s --why \"late invoice\"", s.period), run}
 	case s.summary.Count(ledger.ChargeHeld) > 0 && s.pastAll():
 		return []string{
-			fmt.Sprintf("billing reconcile --period %s   (looks once more)", s.period),
-			fmt.Sprintf("billing release --period %s --account A --why W   (charges it), or billing void", s.period),
+			fmt.Sprintf("billing reconcile --period %s   # looks once more", s.period),
+			fmt.Sprintf("billing release --period %s --account A --why W   # charges it", s.period),
+			fmt.Sprintf("billing void --period %s --account A --why W   # withdraws it", s.period),
 		}
 	case s.done() && s.outcome() == "needs_person" && s.summary.FindingsToAct > 0:
 		return []string{
-			fmt.Sprintf("billing findings --period %s   (each with what to type about it)", s.period),
-			fmt.Sprintf("billing show --period %s --account A   (one charge's history)", s.period),
+			fmt.Sprintf("billing findings --period %s   # each with what to type about it", s.period),
+			fmt.Sprintf("billing show --period %s --account A   # one charge's history", s.period),
 		}
 	case s.done() && s.outcome() == "needs_person":
 		return []string{
-			fmt.Sprintf("billing export charges --period %s --output charges.csv   (lists them)", s.period),
-			fmt.Sprintf("billing show --period %s --account A   (one charge's history)", s.period),
+			fmt.Sprintf("billing export charges --period %s --output charges.csv   # lists them", s.period),
+			fmt.Sprintf("billing show --period %s --account A   # one charge's history", s.period),
 		}
+	case s.done() && s.summary.Count(ledger.ChargeDeclined) > 0:
+		return []string{fmt.Sprintf("billing retry-declined --period %s --why W   # if the declined ones are to be tried again", s.period)}
 	case s.done():
 		return []string{"nothing"}
 	case s.empty() && s.run == nil && s.needsClose:
@@ -262,10 +269,10 @@ func (s *standing) next() []string {
 		return []string{fmt.Sprintf("billing preview --period %s", s.period), run}
 	}
 	if s.stopped {
-		return []string{fmt.Sprintf("billing preview --period %s   (the last run was stopped, exit 3: this says by what)", s.period), run}
+		return []string{fmt.Sprintf("billing preview --period %s   # the last run was stopped, exit 3: this says by what", s.period), run}
 	}
 	if at := s.summary.NextLook(s.absentAfter); at != nil && at.After(s.now) && s.pastAll() {
-		return []string{run + "   after " + at.UTC().Format("2006-01-02 15:04 UTC")}
+		return []string{run + "   # not before " + at.UTC().Format("2006-01-02 15:04 UTC")}
 	}
 	return []string{run}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,4 +133,26 @@ func ownerOf() string {
 		host = "unknown host"
 	}
 	return fmt.Sprintf("%s, process %d", host, os.Getpid())
+}
+
+// typed reports a flag that stands on the command line. A setting of the environment is
+// for all commands of a host, also for those that have no use for it.
+func (a *app) typed(name string) bool {
+	return slices.ContainsFunc(a.args, func(arg string) bool {
+		flag, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+		return strings.HasPrefix(arg, "-") && flag == name
+	})
+}
+
+// formatOf reads --format where a command has these, the first by default. One that it
+// does not have is refused only if it was typed.
+func (a *app) formatOf(c *cli.Context, formats ...string) (string, error) {
+	format := c.String("format")
+	switch {
+	case slices.Contains(formats, format):
+		return format, nil
+	case a.typed("format"):
+		return "", usagef("--format %q: want %s or %s", format, strings.Join(formats[:len(formats)-1], ", "), formats[len(formats)-1])
+	}
+	return formats[0], nil
 }

@@ -21,12 +21,12 @@ func (d *doctor) checkDatabase(ctx context.Context) finding {
 	}
 	pool, err := ledger.Connect(ctx, address)
 	if err != nil {
-		return broken(err, unreachableTodo(err))
+		return broken(withoutUser(err, address), unreachableTodo(err))
 	}
 	d.pool = pool
 	server, err := ledger.ReadServer(ctx, pool)
 	if err != nil {
-		return broken(err, unreachableTodo(err))
+		return broken(withoutUser(err, address), unreachableTodo(err))
 	}
 	d.server = &server
 	return fine("database %s as %s", server.Database, server.Role)

@@ -16,12 +16,12 @@ func TestFindingsAreListedWithWhatToType(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	_, second, id := o.paidTwice()
-	o.must(0, "findings", "--period", "2026-09").says(t, "no findings")
+	o.must(0, "findings", "--period", "2026-09", "--kind", "orphan").says(t, "no findings, period 2026-09, kind orphan; --all lists")
 	o.exec(`INSERT INTO billing.findings (kind, severity, job, period, account_id, billing_key, opened_at)
 		VALUES ('canceled', 'note', 'monthly-billing', '2026-09', 'a,0002', 'k', billing.now() - interval '40 days')`)
 	o.advance(50 * time.Hour)
 	text := o.must(0, "findings")
-	text.says(t, "42d 2h", "2d 2h", "canceled (note)", "billing resolve --finding "+id+" --why W --as refund|accept")
+	text.says(t, "42d 2h", "2d 2h", "canceled (note)", "billing resolve --finding "+id+" --why W --as refund", "billing resolve --finding "+id+" --why W --as accept", ", 10.01 usd, customer cus_0001)", "1 finding needs a person")
 	if older, newer := strings.Index(text.stdout, "canceled"), strings.Index(text.stdout, "duplicate"); older > newer {
 		t.Errorf("the newer one comes first\n%s", text.stdout)
 	}
@@ -53,7 +53,7 @@ func TestFindingsAreListedWithWhatToType(t *testing.T) {
 	o.must(0, "findings", "--period", october).says(t, "no findings")
 	o.must(0, "findings", "--period", october, "--all").says(t, "refunded by tester: agreed")
 	for words, args := range map[string][]string{
-		"want act or note": {"--severity", "bad"}, "take one": {"--open", "--all"}, "want text, csv or jsonl": {"--format", "xml"},
+		"want act or note": {"--severity", "bad"}, "want one of duplicate, not_as_asked": {"--kind", "dupe"}, "take one": {"--open", "--all"}, "want text, csv or jsonl": {"--format", "xml"},
 		"both about stdout": {"--format", "csv", "--json"}, "2026-13": {"--period", "2026-13"},
 	} {
 		o.must(64, append([]string{"findings"}, args...)...).says(t, words)

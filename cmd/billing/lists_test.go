@@ -166,10 +166,12 @@ func TestAListWithoutAKnownPaymentProvesNothing(t *testing.T) {
 			o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultSearchUnavailable})
 			o.advance(26 * time.Hour)
 			known := one[string](o, `SELECT payment_intent FROM billing.charges WHERE period = '2026-09' AND account_id LIKE '%-gone' LIMIT 1`)
+			says := "does not show a payment that the ledger knows"
 			if way == "of everybody" {
 				known = one[string](o, `SELECT payment_intent FROM billing.charges WHERE period = $1 AND state = 'succeeded' LIMIT 1`, october)
+				says = "Stripe's list does not show " + known + " of customer " + one[string](o, `SELECT stripe_customer FROM billing.charges WHERE payment_intent = $1`, known)
 			}
-			o.concludesNothing(stripeemu.Fault{Name: stripeemu.FaultOmit, PaymentIntent: known}, "does not show a payment that the ledger knows")
+			o.concludesNothing(stripeemu.Fault{Name: stripeemu.FaultOmit, PaymentIntent: known}, says)
 		})
 	}
 }

@@ -24,6 +24,8 @@ const (
 type lookReport struct {
 	a   *app
 	csv *csv.Writer // nil for a table
+	// retry says that the look is about declined charges, and opens tries.
+	retry bool
 
 	mu        sync.Mutex
 	lines     map[reconcile.Outcome][]reconcile.Line
@@ -51,8 +53,6 @@ func newLookReport(a *app, format string) (*lookReport, error) {
 		if err := r.csv.Write(lookColumns); err != nil {
 			return nil, outputError{error: fmt.Errorf("write the result: %w", err)}
 		}
-	case format != "table" && format != "":
-		return nil, usagef("--format %q: want table or csv", format)
 	}
 	return r, nil
 }
@@ -114,7 +114,7 @@ func (r *lookReport) addTable(b *strings.Builder, o reconcile.Outcome) {
 	fmt.Fprintf(b, "%s: %s\n", o, plural(r.counts[o], "charge", "charges"))
 	t := r.a.newTable(table.Row{"account", "amount", "currency", "payment", "found", "done", "next"}, 2)
 	for _, l := range lines[:min(len(lines), shownLines)] {
-		t.AppendRow(table.Row{clean(l.AccountID), moneyText(l.Amount, l.Currency), clean(l.Currency), l.PaymentIntent, clean(l.Found), clean(l.Done), clean(l.Next)})
+		t.AppendRow(table.Row{clean(l.AccountID), moneyText(l.Amount, l.Currency), clean(l.Currency), l.PaymentIntent, clean(l.Found), clean(l.Done), cleanLines(l.Next)})
 	}
 	b.WriteString(t.Render() + "\n")
 	if o == reconcile.OutcomeHeld {
@@ -139,7 +139,14 @@ func (r *lookReport) sentence(dryRun bool) string {
 	if dryRun {
 		what = "would be settled"
 	}
-	fmt.Fprintf(&b, "%s looked at (%s); %d %s, %d renewed", plural(t.Looked, "open charge", "open charges"), calls, t.Settled, what, t.Renewed)
+	switch {
+	case r.retry && t.Looked == 0:
+		fmt.Fprintf(&b, "%s, and none may be tried again now: Stripe was not asked", plural(r.counts[reconcile.OutcomeNotRetried], "declined charge", "declined charges"))
+	case r.retry:
+		fmt.Fprintf(&b, "%s looked at (%s); %d %s, %s", plural(t.Looked, "declined charge", "declined charges"), calls, t.Settled, what, plural(t.Renewed, "try opened", "tries opened"))
+	default:
+		fmt.Fprintf(&b, "%s looked at (%s); %d %s, %d renewed", plural(t.Looked, "open charge", "open charges"), calls, t.Settled, what, t.Renewed)
+	}
 	if t.Recorded > 0 {
 		fmt.Fprintf(&b, ", %d recorded", t.Recorded)
 	}

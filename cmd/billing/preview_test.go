@@ -120,7 +120,9 @@ func (o *office) comparePreview(period string, before map[string]recorded, p pre
 	}
 	for _, c := range p.Todo {
 		key := chargeJSON{State: c.State, Reason: c.Reason, Currency: c.Currency}
-		got[key] = sum{c.Count, c.AmountMinor}
+		if got[key] = (sum{c.Count, 0}); c.AmountMinor != nil {
+			got[key] = sum{c.Count, *c.AmountMinor}
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		o.t.Errorf("%s: recorded (-) is not what was foretold (+):\n%s", period, diff)

@@ -260,7 +260,7 @@ func TestAReconcileSaysWhatWasFoundWhatWasDoneAndWhatToType(t *testing.T) {
 	r := o.must(75, "reconcile", "--on-absent", "charge")
 	want := map[string][]string{
 		"late": {"succeeded", "settled"}, "debit": {"succeeded", "settled"}, "busy": {"renewed", "nothing", "billing run --period 2026-10"},
-		"hung": {"waiting", "nothing before 2026-11-04", "billing run --period 2026-10 after 2026-11-04"}, "odd": {"review", "another amount", "billing show --period 2026-10 --account odd"},
+		"hung": {"waiting", "nothing before 2026-11-04", "billing run --period 2026-10   # not before 2026-11-04"}, "odd": {"review", "another amount", "billing show --period 2026-10 --account odd"},
 		"error": {"held", "server_error", "billing release --period 2026-10 --account error --why W"}, "slow": {"held", "not_attempted", "billing release"},
 		"refused": {"declined", "requires_payment_method"}, "shopper": {"unchanged", "as before"},
 	}

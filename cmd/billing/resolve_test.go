@@ -181,7 +181,7 @@ func TestAnAcceptedPaymentPaysItsDebt(t *testing.T) {
 	payment := o.inReview(1, nil)[0]
 	id := o.finding("a0001")
 	r := o.resolveAs(0, id, "accept")
-	r.says(t, "its charge is succeeded", "paid 500 usd by customer cus_0001 for 10.01 usd", "next: billing status --period 2026-10")
+	r.says(t, "its charge is succeeded", "paid 5.00 usd by customer cus_0001 for 10.01 usd", "next: billing status --period 2026-10")
 	if got := one[string](o, `SELECT state || ' ' || payment_intent || ' ' || stripe_status || ' ' || amount_minor FROM billing.charges WHERE account_id = 'a0001'`); got != "succeeded "+payment+" succeeded 1001" {
 		t.Errorf("the charge is %s", got)
 	}
@@ -271,7 +271,7 @@ func TestAReleaseInsideTheWindowSaysUntilWhen(t *testing.T) {
 	o.is("a0001", "review not_as_asked")
 	dead := one[time.Time](o, `SELECT window_opened_at FROM billing.charges`).Add(23*time.Hour + 15*time.Minute)
 	at := dead.UTC().Format("2006-01-02 15:04 UTC")
-	o.resolveAs(0, o.finding("a0001"), "release").says(t, "   (charges it; not before "+at+")\n      billing void --period 2026-10 --account a0001 --why W")
+	o.resolveAs(0, o.finding("a0001"), "release").says(t, "   # charges it; not before "+at+"\n      billing void --period 2026-10 --account a0001 --why W   # withdraws it")
 	o.must(75, "release", "--period", october, "--account", "a0001", "--why", "not ours").says(t,
 		"nothing before "+at, "1 charge can't be decided yet", "-> run the same command again after "+at)
 	o.is("a0001", "held not_its_payment")
@@ -356,7 +356,7 @@ func TestUnclearResolutionsAreRefused(t *testing.T) {
 	o.exec(`INSERT INTO billing.findings (kind, severity, job, period, account_id, billing_key)
 		SELECT 'canceled', 'note', 'monthly-billing', $1, 'a0001', 'k' || n FROM generate_series(1, 2) n`, october)
 	for words, args := range map[string][]string{
-		"--as \"\"":                        {"--finding", id, "--why", "x"},
+		"--as is missing: type what":       {"--finding", id, "--why", "x"},
 		"--as \"pay\"":                     {"--finding", id, "--why", "x", "--as", "pay"},
 		"--why is missing":                 {"--finding", id, "--as", "accept", "--why", "  "},
 		"--finding is missing":             {"--as", "accept", "--why", "x"},

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chargeonce/billing/reconcile"
@@ -28,7 +27,8 @@ func (s *resolving) plansText(plans []reconcile.RefundPlan) string {
 			fmt.Fprintf(&b, "   ordered by %s at %s, sent %s, and its outcome is not known\n", clean(p.Order.OrderedBy), timeText(&p.Order.OrderedAt), times(p.Order.Sends))
 		}
 		b.WriteString(keyValues(
-			[2]string{"   payment", fmt.Sprintf("%s, customer %s, %s of %d given back before", p.Payment.Status, clean(p.Payment.Customer), strconv.FormatInt(p.Payment.AmountRefundedMinor, 10), p.Payment.Amount)},
+			[2]string{"   payment", fmt.Sprintf("%s, customer %s, %s of %s %s given back before", p.Payment.Status, clean(p.Payment.Customer),
+				majorText(p.Payment.AmountRefundedMinor, p.Payment.Currency), majorText(p.Payment.Amount, p.Payment.Currency), p.Payment.Currency)},
 			[2]string{"   stays", p.Stays},
 			[2]string{"   request", "POST /v1/refunds " + p.Body},
 			[2]string{"   key", p.Key},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/ledger/money"
+	"github.com/chargeonce/billing/reconcile"
 )
 
 // resultSchemaVersion grows when a field of --json changes its meaning.
@@ -44,12 +45,15 @@ type runJSON struct {
 }
 
 type chargeJSON struct {
-	State       string `json:"state"`
-	Reason      string `json:"reason"`
-	Currency    string `json:"currency"`
-	Count       int64  `json:"count"`
-	Amount      string `json:"amount"`
-	AmountMinor int64  `json:"amount_minor"`
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	// AdviceCode is Stripe's advice about what was declined for this reason, if any.
+	AdviceCode string `json:"advice_code,omitempty"`
+	Currency   string `json:"currency"`
+	Count      int64  `json:"count"`
+	Amount     string `json:"amount"`
+	// AmountMinor is null where the amount is none in minor units, as of what was skipped.
+	AmountMinor *int64 `json:"amount_minor"`
 }
 
 type findingJSON struct {
@@ -95,10 +99,11 @@ func (r *result) write(w io.Writer) error {
 
 func (r *result) addSums(sums []ledger.StateSum) {
 	for _, s := range sums {
-		r.Charges = append(r.Charges, chargeJSON{
-			State: string(s.State), Reason: s.Reason, Currency: s.Currency, Count: s.Count,
-			Amount: formatAmount(s), AmountMinor: s.AmountMinor,
-		})
+		c := chargeJSON{State: string(s.State), Reason: s.Reason, AdviceCode: s.AdviceCode, Currency: s.Currency, Count: s.Count, Amount: formatAmount(s)}
+		if s.AmountMinor != 0 || s.Amount.IsZero() {
+			c.AmountMinor = &s.AmountMinor
+		}
+		r.Charges = append(r.Charges, c)
 	}
 }
 
@@ -120,7 +125,7 @@ func (r *result) addFindings(list []ledger.Finding) {
 	for _, f := range list {
 		r.Findings = append(r.Findings, findingJSON{
 			ID: f.ID, Kind: f.Kind, Severity: string(f.Severity), AccountID: f.AccountID, BillingKey: f.BillingKey,
-			PaymentIntent: f.PaymentIntent, Currency: f.Currency, Expected: f.Expected, Seen: f.Seen,
+			PaymentIntent: f.PaymentIntent, Currency: f.Currency, Expected: f.Expected, Seen: reconcile.SeenText(f),
 		})
 	}
 }

@@ -125,6 +125,9 @@ func TestTheRunbookHasAHeadingForEachCause(t *testing.T) {
 	if diff := cmp.Diff(kinds, p.names("## Findings")); diff != "" {
 		t.Errorf("kinds of findings (-program +runbook):\n%s", diff)
 	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(kinds)), slices.Sorted(slices.Values(findingKinds))); diff != "" {
+		t.Errorf("kinds that findings --kind takes (-opened +taken):\n%s", diff)
+	}
 	if diff := cmp.Diff(alertNames(t), p.names("## Alerts")); diff != "" {
 		t.Errorf("alerts (-rules +runbook):\n%s", diff)
 	}

@@ -265,4 +265,11 @@ func TestAPasswordIsNoFlag(t *testing.T) {
 	if withoutPassword.code != 69 {
 		t.Errorf("an address without a password: %s", withoutPassword)
 	}
+	// A colon was lost, and the password is the end of the user's name.
+	o.env["DATABASE_URL"] = "postgres://billing" + rolePassword + "@127.0.0.1:1/app"
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"doctor"}} {
+		if r := o.run(args...); r.code != 69 || strings.Contains(r.String(), rolePassword) {
+			t.Errorf("billing %v: %s", args, r)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile"
 )
 
 // agedJSON is what is open for one reason, in --json of status.
@@ -41,7 +42,7 @@ func (s *standing) addAged(b *strings.Builder, a *app) {
 
 // nextFor is the command about the oldest of what is open.
 func (s *standing) nextFor(i ledger.AgedItem) string {
-	of := fmt.Sprintf(" --period %s --account %s", s.period, i.AccountID)
+	of := fmt.Sprintf(" --period %s --account %s", s.period, reconcile.ShellWord(i.AccountID))
 	switch i.What {
 	case ledger.AgedFinding, string(ledger.ChargeReview):
 		return fmt.Sprintf("billing findings --period %s", s.period)

@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile"
 )
 
 // maxShownFindings bounds the table for people; --json has up to a thousand.
@@ -141,7 +142,7 @@ func (s *standing) addFindings(b *strings.Builder, a *app) {
 	}
 	t := a.newTable(table.Row{"finding", "kind", "severity", "account", "payment", "expected", "seen"}, 1)
 	for _, f := range s.findings[:min(len(s.findings), maxShownFindings)] {
-		t.AppendRow(table.Row{f.ID, f.Kind, string(f.Severity), clean(f.AccountID), f.PaymentIntent, clean(f.Expected), clean(f.Seen)})
+		t.AppendRow(table.Row{f.ID, f.Kind, string(f.Severity), clean(f.AccountID), f.PaymentIntent, clean(f.Expected), clean(reconcile.SeenText(f))})
 	}
 	fmt.Fprintf(b, "\n%s\n", t.Render())
 	if more := len(s.findings) - maxShownFindings; more > 0 {

@@ -21,7 +21,7 @@ func TestAStoppedMonthSaysHowToSeeWhy(t *testing.T) {
 	o := newOffice(t)
 	o.imports(october, customers(3))
 	o.month(3, "--max-charges", "1")
-	o.must(0, "status", "--period", october).says(t, "billing preview --period 2026-10   (the last run was stopped, exit 3: this says by what)")
+	o.must(0, "status", "--period", october).says(t, "billing preview --period 2026-10   # the last run was stopped, exit 3: this says by what")
 	o.month(0)
 	o.must(0, "status", "--period", october).says(t, "next: nothing")
 }

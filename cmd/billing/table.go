@@ -74,7 +74,7 @@ func (a *app) sumsTable(sums []ledger.StateSum) string {
 	var currencies []string
 	count, amount := map[string]int64{}, map[string]decimal.Decimal{}
 	for _, s := range sums {
-		t.AppendRow(table.Row{string(s.State), clean(s.Reason), clean(s.Currency), s.Count, formatAmount(s)})
+		t.AppendRow(table.Row{string(s.State), clean(joined(s.Reason, s.AdviceCode)), clean(s.Currency), s.Count, formatAmount(s)})
 		if _, seen := count[s.Currency]; !seen {
 			currencies = append(currencies, s.Currency)
 		}
@@ -141,6 +141,12 @@ func moneyText(amount, currency string) string {
 		return amount
 	}
 	return money.Format(d, c)
+}
+
+// majorText prints Stripe's whole number in major units.
+func majorText(minor int64, currency string) string {
+	c := money.Currency(currency)
+	return money.Format(money.FromMinor(minor, c), c)
 }
 
 // timeText prints a moment for people, "" for none.

@@ -52,11 +52,37 @@ func withoutPassword(address string) (string, error) {
 
 // openLedger connects to Postgres and checks that its schema fits this program.
 func openLedger(ctx context.Context, c *cli.Context) (*pgxpool.Pool, error) {
-	url, err := databaseURL(c)
+	address, err := databaseURL(c)
 	if err != nil {
 		return nil, err
 	}
-	return ledger.Open(ctx, url)
+	pool, err := ledger.Open(ctx, address)
+	return pool, withoutUser(err, address)
+}
+
+// userError is an error without the user of the address: where the colon between them
+// was lost, that is the password too.
+type userError struct {
+	error
+	user string
+}
+
+func (e userError) Error() string {
+	return strings.NewReplacer("user="+e.user, "user=…", `"`+e.user+`"`, `"…"`).Replace(e.error.Error())
+}
+
+func (e userError) Unwrap() error { return e.error }
+
+// withoutUser hides the user of an address that has no password.
+func withoutUser(err error, address string) error {
+	u, parseErr := url.Parse(address)
+	if err == nil || parseErr != nil || u.User.Username() == "" {
+		return err
+	}
+	if _, there := u.User.Password(); there {
+		return err
+	}
+	return userError{err, u.User.Username()}
 }
 
 // stripeKey reads the secret key, by either of its usual names.
