@@ -28,7 +28,7 @@ help: ## list the targets
 build: ## the program, into bin/billing
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)" -o bin/billing ./cmd/billing
 
-demo: ## a whole month on this machine: a private PostgreSQL, a Stripe emulator, the real program
+demo: ## a whole month on this machine: a private PostgreSQL, emulators of Stripe and Resend, the real program
 	go run ./cmd/demo
 
 test: ## vet and all tests, against a real PostgreSQL; under eight minutes on two cores

@@ -122,7 +122,7 @@ func (r *Runner) mustHaveInvoices(ctx context.Context) error {
 func (r *Runner) claim(ctx context.Context) (done bool, err error) {
 	request := ledger.ClaimRequest{
 		Job: r.opts.Job, Period: r.opts.Period, RunID: newRunID(), Owner: r.opts.Owner, Build: r.opts.Build,
-		Lease: r.opts.Lease, Timeout: r.opts.Timeout, Early: r.opts.Early, Location: r.opts.Location,
+		Lease: r.opts.Lease, Timeout: r.opts.Timeout, Early: r.opts.Early, Location: r.opts.Location, Outbox: r.opts.Outbox,
 	}
 	until := time.Now().Add(r.opts.Wait)
 	for told, counted := false, false; ; {

@@ -36,6 +36,8 @@ type Options struct {
 	Build    string
 	// Livemode is the key's mode, in which every payment must be.
 	Livemode bool
+	// Outbox tells what the run changes; nil tells nobody.
+	Outbox *ledger.Outbox
 	// Early lets a period be run that has not ended, Unclosed one that is not
 	// closed, AllowEmpty one without anything to bill.
 	// AllowOld one that ended long ago.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -179,6 +180,9 @@ func recordIn(ctx context.Context, tx pgx.Tx, run Run, answers []Answer) (Record
 	if err != nil {
 		return rec, fmt.Errorf("settle charges: %w", err)
 	}
+	if err := run.Outbox.tell(ctx, tx, HappenedMove, slices.Collect(maps.Keys(settled))); err != nil {
+		return rec, err
+	}
 	var rest []Answer
 	for _, a := range answers {
 		if settled[a.BillingKey] {
@@ -220,6 +224,9 @@ func recordRest(ctx context.Context, tx pgx.Tx, run Run, rest []Answer, rec *Rec
 		}
 		if moved {
 			rec.Settled[a.State]++
+			if err := run.Outbox.tell(ctx, tx, HappenedMove, []string{a.BillingKey}); err != nil {
+				return err
+			}
 		}
 		rec.Findings += int64(opened)
 	}

@@ -41,6 +41,8 @@ type Run struct {
 	TimeZone   string
 	StartsAt   time.Time
 	EndsAt     time.Time
+	// Outbox tells what this run changes; of a row that was only read it is nil.
+	Outbox *Outbox `db:"-"`
 }
 
 // Horizon is the earliest moment at which a payment for the period can exist: a
@@ -64,6 +66,8 @@ type ClaimRequest struct {
 	Early   bool
 	// Location is where the period's bounds lie; only the first run's counts.
 	Location *time.Location
+	// Outbox is the run's.
+	Outbox *Outbox
 }
 
 // claimLockTimeout bounds the wait for a claim whose row a long transaction
@@ -126,6 +130,7 @@ func TakeClaim(ctx context.Context, tx pgx.Tx, req ClaimRequest) (Run, error) {
 	if err != nil {
 		return Run{}, fmt.Errorf("add attempt %d: %w", run.Attempt, err)
 	}
+	run.Outbox = req.Outbox
 	return run, nil
 }
 
@@ -222,6 +227,9 @@ func (r Run) Finish(ctx context.Context, tx pgx.Tx, state RunState, o Outcome) e
 	})
 	if err != nil {
 		return fmt.Errorf("end attempt %d: %w", r.Attempt, err)
+	}
+	if state == RunDone {
+		return r.Outbox.tellDone(ctx, tx, r.Job, r.Period)
 	}
 	return nil
 }

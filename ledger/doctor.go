@@ -133,6 +133,8 @@ var commandRights = []struct {
 	{commands: []string{"close"}, insert: []string{"period_closes", "period_events"}, update: []string{"period_closes", "job_runs"}},
 	{commands: []string{"reopen"}, insert: []string{"period_events"}, update: []string{"job_runs"}},
 	{commands: []string{"approve"}, insert: []string{"approvals", "approved_amounts"}},
+	{commands: []string{"outbox send"}, insert: []string{"outbox_lanes"}, update: []string{"outbox", "outbox_lanes"}},
+	{commands: []string{"outbox release", "outbox drop"}, insert: []string{"outbox_events"}, update: []string{"outbox", "outbox_lanes"}},
 	{commands: []string{"pause", "resume"}, insert: []string{"pauses"}, update: []string{"pauses"}},
 }
 

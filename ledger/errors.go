@@ -32,6 +32,9 @@ var (
 	// ErrWindow says that somebody tried to move a window without a look, or into
 	// the future.
 	ErrWindow = errors.New("a window is opened by a look at Stripe, and never ahead of time")
+	// ErrMessageFrozen says that somebody tried to change a message, or to send one
+	// again that was sent.
+	ErrMessageFrozen = errors.New("a message never changes, and what was sent stays sent")
 	// ErrReadOnly says that the database is a standby or read-only.
 	ErrReadOnly = errors.New("the database is read-only or a standby")
 )
@@ -73,6 +76,12 @@ var constraintErrors = map[string]error{
 	"refund_orders_no_delete":           ErrAppendOnly,
 	"refund_orders_no_truncate":         ErrAppendOnly,
 	"refund_orders_idempotency_key_key": ErrKeyTaken,
+	"outbox_frozen":                     ErrMessageFrozen,
+	"outbox_sent_is_final":              ErrMessageFrozen,
+	"outbox_no_delete":                  ErrAppendOnly,
+	"outbox_no_truncate":                ErrAppendOnly,
+	"outbox_events_append_only":         ErrAppendOnly,
+	"outbox_events_no_truncate":         ErrAppendOnly,
 }
 
 // mapError adds the domain's error to one of Postgres that names a constraint.

@@ -79,7 +79,7 @@ WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 moved AS (
     UPDATE billing.charges c
     SET state = 'pending', reason = '', try = @next_try, idempotency_key = @idempotency_key, body = @body, body_sha256 = @body_sha256,
-        name = @name, amount = @amount::numeric, currency = @currency, amount_minor = @amount_minor,
+        name = @name, email = @email, amount = @amount::numeric, currency = @currency, amount_minor = @amount_minor,
         stripe_account = @stripe_account, stripe_customer = @stripe_customer,
         window_opened_at = @looked_at::timestamptz - @request_life::interval, sends = 0, open_sends = 0, run_sends = 0, server_errors = 0,
         renewals = 0, lease_owner = NULL, lease_until = NULL, next_send_at = NULL, last_sent_at = NULL, payment_intent = NULL,
@@ -105,7 +105,7 @@ func (r Run) Requeue(ctx context.Context, tx pgx.Tx, q Requeue, person, why stri
 	args := pgx.NamedArgs{
 		"key": q.Seen.BillingKey, "from": q.Seen.State, "try": q.Seen.Try, "sends": q.Seen.Sends, "window_opened_at": q.Seen.WindowOpenedAt,
 		"next_try": next, "idempotency_key": TryKey(q.Seen.BillingKey, next), "body": q.Decision.Body, "body_sha256": q.Decision.BodySHA256[:],
-		"name": q.Billable.Name, "amount": q.Billable.Amount, "currency": q.Decision.Currency, "amount_minor": q.Decision.AmountMinor,
+		"name": q.Billable.Name, "email": q.Billable.Email, "amount": q.Billable.Amount, "currency": q.Decision.Currency, "amount_minor": q.Decision.AmountMinor,
 		"stripe_account": q.Billable.StripeAccount, "stripe_customer": q.Billable.StripeCustomer,
 		"looked_at": lookedAt, "request_life": RequestLife, "max_age": MaxLookAge, "run_id": r.RunID, "person": person, "why": why,
 	}

@@ -20,6 +20,7 @@ type Billable struct {
 	StripeCustomer string
 	PaymentMethod  string
 	Name           string
+	Email          string
 	// Status is empty when the invoice has no account.
 	Status string
 	// Nameless rows have no account id at all.
@@ -52,7 +53,7 @@ var MendableReasons = []string{"no_payment_method", "no_customer", "no_account",
 const billableColumns = `
     coalesce(b.account_id::text, '') AS account_id, coalesce(b.amount::text, 'NaN') AS amount, coalesce(b.currency, '') AS currency, coalesce(b.description, '') AS description,
     coalesce(b.stripe_account, '') AS stripe_account, coalesce(b.stripe_customer, '') AS stripe_customer,
-    coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.status, '') AS status,
+    coalesce(b.payment_method, '') AS payment_method, coalesce(b.name, '') AS name, coalesce(b.email, '') AS email, coalesce(b.status, '') AS status,
     b.account_id IS NULL AS nameless`
 
 const billableCharge = `, coalesce(c.state = 'skipped', false) AS skipped, coalesce(c.reason, '') AS skipped_for,
@@ -120,7 +121,7 @@ func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cur
 		group = group[:0]
 		var b Billable
 		_, err := pgx.ForEachRow(rows, []any{&b.AccountID, &b.Amount, &b.Currency, &b.Description, &b.StripeAccount,
-			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Status, &b.Nameless, &b.Skipped, &b.SkippedFor, &b.Recorded, &b.RecordedMinor},
+			&b.StripeCustomer, &b.PaymentMethod, &b.Name, &b.Email, &b.Status, &b.Nameless, &b.Skipped, &b.SkippedFor, &b.Recorded, &b.RecordedMinor},
 			func() error { group = append(group, b); return nil })
 		if err != nil {
 			return fmt.Errorf("read billable: %w", err)
@@ -138,11 +139,11 @@ func eachBillable(ctx context.Context, tx pgx.Tx, do func([]Billable) error, cur
 
 const sqlCreateStaging = `
 CREATE TEMPORARY TABLE charge_staging (
-    account_id text COLLATE "C", again boolean, billing_key text, name text, amount text, currency text, amount_minor bigint,
+    account_id text COLLATE "C", again boolean, billing_key text, name text, email text, amount text, currency text, amount_minor bigint,
     state text, reason text, body text, body_sha256 bytea, stripe_account text, stripe_customer text
 ) ON COMMIT DROP`
 
-var stagingColumns = []string{"account_id", "again", "billing_key", "name", "amount", "currency", "amount_minor",
+var stagingColumns = []string{"account_id", "again", "billing_key", "name", "email", "amount", "currency", "amount_minor",
 	"state", "reason", "body", "body_sha256", "stripe_account", "stripe_customer"}
 
 // Staging collects decided rows inside one transaction, to be recorded by one
@@ -166,10 +167,10 @@ func (s *Staging) Add(ctx context.Context, rows []Billable, decided []Decision) 
 			return nil, nil
 		}
 		b, d := &rows[n], &decided[n]
-		row = append(row[:0], b.AccountID, b.Skipped, d.BillingKey, b.Name, b.Amount, d.Currency, nil,
+		row = append(row[:0], b.AccountID, b.Skipped, d.BillingKey, b.Name, b.Email, b.Amount, d.Currency, nil,
 			string(d.State), d.Reason, nil, nil, b.StripeAccount, b.StripeCustomer)
 		if d.State == ChargePending {
-			row[6], row[9], row[10] = d.AmountMinor, d.Body, d.BodySHA256[:]
+			row[7], row[10], row[11] = d.AmountMinor, d.Body, d.BodySHA256[:]
 		}
 		return row, nil
 	})
@@ -181,9 +182,9 @@ func (s *Staging) Add(ctx context.Context, rows []Billable, decided []Decision) 
 }
 
 const sqlRecord = `
-INSERT INTO billing.charges (job, period, account_id, billing_key, name, amount, currency, amount_minor, state, reason,
+INSERT INTO billing.charges (job, period, account_id, billing_key, name, email, amount, currency, amount_minor, state, reason,
     idempotency_key, body, body_sha256, stripe_account, stripe_customer, window_opened_at, recorded_by, created_at)
-SELECT @job, @period, s.account_id, s.billing_key, s.name, s.amount::numeric, s.currency, s.amount_minor, s.state, s.reason,
+SELECT @job, @period, s.account_id, s.billing_key, s.name, s.email, s.amount::numeric, s.currency, s.amount_minor, s.state, s.reason,
     CASE WHEN s.body IS NOT NULL THEN s.billing_key END, s.body, s.body_sha256, s.stripe_account, s.stripe_customer,
     CASE WHEN s.body IS NOT NULL THEN @window_opened_at::timestamptz END, @run_id, clock.t
 FROM charge_staging s, (SELECT billing.now() AS t) clock
@@ -194,7 +195,7 @@ const sqlDecideAgain = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 moved AS (
     UPDATE billing.charges c
-    SET state = s.state, reason = s.reason, name = s.name, amount = s.amount::numeric, currency = s.currency,
+    SET state = s.state, reason = s.reason, name = s.name, email = s.email, amount = s.amount::numeric, currency = s.currency,
         amount_minor = s.amount_minor, idempotency_key = CASE WHEN s.body IS NOT NULL THEN s.billing_key END,
         body = s.body, body_sha256 = s.body_sha256, stripe_account = s.stripe_account, stripe_customer = s.stripe_customer,
         window_opened_at = CASE WHEN s.body IS NOT NULL THEN @window_opened_at::timestamptz END,

@@ -230,15 +230,18 @@ func (f *FindingState) NoteRefund(ctx context.Context, tx pgx.Tx, r Resolved) er
 
 const sqlNoteRefunded = `
 UPDATE billing.charges SET amount_refunded_minor = $2, disputed = $3
-WHERE payment_intent = $1 AND state IN ('succeeded', 'review')`
+WHERE payment_intent = $1 AND state IN ('succeeded', 'review')
+RETURNING billing_key`
 
 // NoteRefunded keeps what of a payment was given back, in minor units, with the charge
-// that it stands for, if it stands for one.
-func NoteRefunded(ctx context.Context, tx pgx.Tx, paymentIntent string, refundedMinor int64, disputed bool) error {
-	if _, err := tx.Exec(ctx, sqlNoteRefunded, paymentIntent, refundedMinor, disputed); err != nil {
+// that it stands for, if it stands for one, and tells its customer.
+func NoteRefunded(ctx context.Context, tx pgx.Tx, out *Outbox, paymentIntent string, refundedMinor int64, disputed bool) error {
+	rows, _ := tx.Query(ctx, sqlNoteRefunded, paymentIntent, refundedMinor, disputed)
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
 		return fmt.Errorf("note what was refunded of %s: %w", paymentIntent, err)
 	}
-	return nil
+	return out.tell(ctx, tx, HappenedRefund, keys)
 }
 
 const sqlRefundsOf = `

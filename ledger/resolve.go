@@ -132,6 +132,8 @@ type ReviewEnd struct {
 	Disputed              bool
 	Person, RequestID     string
 	Detail                string
+	// Outbox tells it; nil tells nobody.
+	Outbox *Outbox
 }
 
 // EndReview moves the charge of a finding that was locked out of review. It reports
@@ -144,5 +146,8 @@ func (f *FindingState) EndReview(ctx context.Context, tx pgx.Tx, e ReviewEnd) (b
 	if err != nil {
 		return false, fmt.Errorf("end the review of account %s: %w", f.AccountID, err)
 	}
-	return tag.RowsAffected() > 0, nil
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	return true, e.Outbox.tell(ctx, tx, HappenedMove, []string{f.BillingKey})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +17,8 @@ import (
 type Actor struct {
 	RunID  *uuid.UUID
 	Person string
+	// Outbox tells what is changed; nil tells nobody.
+	Outbox *Outbox
 }
 
 // Found is a PaymentIntent that was found for a charge, and what it proves.
@@ -118,7 +122,10 @@ func settleFound(ctx context.Context, pool *pgxpool.Pool, by Actor, list []Found
 			"disputed":        columnOf(list, func(f Found) bool { return f.Disputed }),
 			"details":         columnOf(list, func(f Found) string { return f.Detail }),
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return by.Outbox.tell(ctx, tx, HappenedMove, slices.Collect(maps.Keys(moved)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("settle what was found: %w", err)
@@ -232,7 +239,7 @@ func (r Run) SettleAbsent(ctx context.Context, tx pgx.Tx, person string, lookedA
 	if err != nil {
 		return nil, fmt.Errorf("settle what is absent: %w", err)
 	}
-	return moved, nil
+	return moved, r.Outbox.tell(ctx, tx, HappenedMove, slices.Collect(maps.Keys(moved)))
 }
 
 func queryKeys(ctx context.Context, tx pgx.Tx, sql string, args pgx.NamedArgs) (map[string]bool, error) {

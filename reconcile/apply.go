@@ -178,7 +178,11 @@ func (r *Reconciler) writeRequeues(ctx context.Context, w Work, lookedAt time.Ti
 }
 
 func (r *Reconciler) actor(w Work) ledger.Actor {
-	by := ledger.Actor{Person: r.opts.Person}
+	by := ledger.Actor{Person: r.opts.Person, Outbox: r.opts.Outbox}
+	if w.Rebuild {
+		// The backup has lost what was told since, not the customers.
+		by.Outbox = nil
+	}
 	if w.Run != nil {
 		id := w.Run.RunID
 		by.RunID = &id

@@ -64,6 +64,8 @@ type Options struct {
 	DryRun bool
 	// Person and Why are kept with what a person ordered.
 	Person, Why string
+	// Outbox tells what is changed; nil tells nobody.
+	Outbox *ledger.Outbox
 	// Decide tells what some accounts are to be asked for today, in a new try; a
 	// row whose decision is not pending can't be charged. For what opens tries.
 	Decide func(ctx context.Context, q ledger.Querier, period ledger.Period, list []ledger.OpenCharge) ([]ledger.Requeue, error)

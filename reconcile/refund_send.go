@@ -143,7 +143,7 @@ func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refun
 				return err
 			}
 		}
-		if err := ledger.NoteRefunded(ctx, tx, pi.ID, pi.AmountRefundedMinor, pi.Disputed); err != nil {
+		if err := ledger.NoteRefunded(ctx, tx, r.Outbox, pi.ID, pi.AmountRefundedMinor, pi.Disputed); err != nil {
 			return err
 		}
 		stays, err = r.resolveMade(ctx, tx, &f, by, *pi)
@@ -165,7 +165,8 @@ func (r *Resolver) resolveMade(ctx context.Context, tx pgx.Tx, f *ledger.Finding
 	}
 	if f.InReview() {
 		_, err := f.EndReview(ctx, tx, ledger.ReviewEnd{
-			To: ledger.ChargeHeld, Reason: "payment_refunded", PaymentIntent: pi.ID, Person: r.Person, RequestID: by.RequestID,
+			Outbox: r.Outbox,
+			To:     ledger.ChargeHeld, Reason: "payment_refunded", PaymentIntent: pi.ID, Person: r.Person, RequestID: by.RequestID,
 			Detail: r.Why + " (given back: " + by.Refund + ")",
 		})
 		if err != nil {

@@ -49,6 +49,8 @@ type Resolver struct {
 	Person, Why string
 	// DryRun says what would be done.
 	DryRun bool
+	// Outbox tells what is changed; nil tells nobody.
+	Outbox *ledger.Outbox
 	Log    *slog.Logger
 }
 
@@ -151,7 +153,7 @@ func (r *Resolver) resolve(ctx context.Context, tx pgx.Tx, id int64, as ledger.R
 	detail := "closed as it is"
 	if f.InReview() {
 		end := reviewEnd(&f, as, pi)
-		end.Person, detail = r.Person, end.Detail
+		end.Person, end.Outbox, detail = r.Person, r.Outbox, end.Detail
 		end.Detail = r.Why + " (" + end.Detail + ")"
 		moved, err := f.EndReview(ctx, tx, end)
 		if err != nil {

@@ -59,7 +59,7 @@ func (a *app) audit(ctx context.Context, c *cli.Context, period ledger.Period, m
 	if err != nil {
 		return l.out, err
 	}
-	opts := a.reconciler(l.pool, l.client, l.job, l.looks, func() {})
+	opts := a.reconciler(l.pool, l.client, l.job, l.looks, l.outbox, func() {})
 	opts.DryRun, opts.Person = l.dryRun, ""
 	r := reconcile.New(l.pool, l.client.Finder(), opts)
 	report, err := r.Audit(ctx, reconcile.AuditWork{

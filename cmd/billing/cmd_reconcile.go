@@ -82,6 +82,7 @@ type looking struct {
 	client *gateway.Client
 	job    ledger.Job
 	looks  lookOptions
+	outbox *ledger.Outbox
 	dryRun bool
 	person string
 	why    string
@@ -126,6 +127,10 @@ func startLooking(ctx context.Context, a *app, c *cli.Context) (*looking, func()
 	live := client.Livemode()
 	l.out = &result{Job: string(job), Livemode: &live}
 	closeAll := func() { client.Close(); pool.Close() }
+	if l.outbox, err = openOutbox(ctx, pool); err != nil {
+		closeAll()
+		return nil, nil, err
+	}
 	id, err := pinIdentity(ctx, pool, client, l.dryRun)
 	if err != nil {
 		closeAll()
@@ -266,6 +271,7 @@ func (l *looking) owningFor(ctx context.Context, work reconcile.Work, before fun
 		Pool: l.pool, Log: l.a.log, Before: before, ExitCode: func(err error) int { return classify(err).code },
 		Request: ledger.ClaimRequest{
 			Job: l.job, Period: work.Period, Owner: ownerOf(), Build: version, Lease: l.c.Duration("lease"), Timeout: claimTimeout, Location: loc,
+			Outbox: l.outboxOf(work),
 		},
 	}
 	return hold.While(ctx, func(ctx context.Context, run ledger.Run, alive func()) (ledger.Outcome, error) {
@@ -281,7 +287,7 @@ func (l *looking) owningFor(ctx context.Context, work reconcile.Work, before fun
 }
 
 func (l *looking) look(ctx context.Context, work reconcile.Work, alive func()) error {
-	opts := l.a.reconciler(l.pool, l.client, l.job, l.looks, alive)
+	opts := l.a.reconciler(l.pool, l.client, l.job, l.looks, l.outbox, alive)
 	opts.DryRun, opts.Person, opts.Why, opts.Each = l.dryRun, l.person, l.why, l.report.line
 	report, err := reconcile.New(l.pool, l.client.Finder(), opts).Look(ctx, work)
 	l.report.add(work.Period, report)

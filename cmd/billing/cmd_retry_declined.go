@@ -150,7 +150,7 @@ func (l *looking) retry(ctx context.Context, o retryOrder, work reconcile.Work) 
 
 // retryOptions wires the rules of dunning, and what cancels.
 func (l *looking) retryOptions(o retryOrder, alive func()) reconcile.Options {
-	opts := l.a.reconciler(l.pool, l.client, l.job, l.looks, alive)
+	opts := l.a.reconciler(l.pool, l.client, l.job, l.looks, l.outbox, alive)
 	opts.DryRun, opts.Person, opts.Why, opts.Each = l.dryRun, l.person, o.why, l.report.line
 	opts.Cancel = l.client.Canceller().Cancel
 	rules := billing.NewRetryRules(l.job, o.dunning)

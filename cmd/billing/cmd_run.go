@@ -114,6 +114,9 @@ func (a *app) openAndRun(ctx context.Context, c *cli.Context, opts billing.Optio
 		return nil, err
 	}
 	m.limitedBy(client.RateLimited)
+	if opts.Outbox, err = openOutbox(ctx, pool); err != nil {
+		return nil, err
+	}
 	return a.runPeriod(ctx, pool, client, opts, looks, watch)
 }
 

@@ -23,6 +23,7 @@ func (a *app) commands(code *int) []*cli.Command {
 		a.statusCommand(code),
 		a.showCommand(code),
 		a.exportCommand(code),
+		a.outboxCommand(code),
 		a.reopenCommand(code),
 		a.doctorCommand(code),
 		a.configCommand(code),

@@ -190,6 +190,9 @@ func (d *doctor) examine(ctx context.Context) {
 		{"pooler", needsDatabase, (*doctor).checkPooler},
 		{"billable", needsSchema, (*doctor).checkBillable},
 		{"invoices", needsSchema, (*doctor).checkInvoices},
+		{"messages", needsNothing, (*doctor).checkMessages},
+		{"mail", needsNothing, (*doctor).checkMail},
+		{"webhooks", needsNothing, (*doctor).checkWebhooks},
 
 		{"stripe_key", needsNothing, (*doctor).checkKey},
 		{"stripe_address", needsKey, (*doctor).checkStripeAddress},
@@ -228,6 +231,7 @@ func (d *doctor) discreet(text string) string {
 			secrets = append(secrets, value)
 		}
 	}
+	secrets = append(secrets, messageSecrets()...)
 	if address, err := databaseURL(d.c); err == nil {
 		if u, err := url.Parse(address); err == nil {
 			password, _ := u.User.Password()

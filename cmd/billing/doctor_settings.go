@@ -54,6 +54,20 @@ func plainSettings() []settingLine {
 		{Name: "BILLING_CHECKIN_URL", file: true, hide: hideAddress},
 		{Name: "BILLING_CHECKIN_HEADER", file: true, hide: hideText},
 		{Name: "BILLING_CHECKIN_BODY", Flag: "--checkin-body", hide: hideText},
+		{Name: "BILLING_MESSAGES"},
+		{Name: "BILLING_MESSAGES_TWICE"},
+		{Name: "BILLING_MAIL_FROM"},
+		{Name: "BILLING_MAIL_REPLY_TO"},
+		{Name: "BILLING_PAY_URL"},
+		{Name: "BILLING_TEMPLATES"},
+		{Name: "BILLING_RESEND_API_KEY", file: true, hide: hideText},
+		{Name: "BILLING_RESEND_BASE", hide: hidePassword},
+		{Name: "BILLING_SMTP_URL", file: true, hide: hidePassword},
+		{Name: "BILLING_WEBHOOK_EVENTS"},
+		{Name: "BILLING_WEBHOOK_URL", file: true, hide: hideAddresses},
+		{Name: "BILLING_WEBHOOK_SECRET", file: true, hide: hideText},
+		{Name: "BILLING_WEBHOOK_ALLOW"},
+		{Name: "BILLING_WEBHOOK_HTTP", Default: "false"},
 		{Name: "BILLING_PUSHGATEWAY", Flag: "--pushgateway", hide: hidePassword},
 	}
 	for _, name := range []string{"PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLMODE", "PGOPTIONS"} {
@@ -303,6 +317,15 @@ func hideAddress(text string) string {
 		return "not an address"
 	}
 	return u.Scheme + "://" + u.Host + "/…"
+}
+
+// hideAddresses is hideAddress of several.
+func hideAddresses(text string) string {
+	list := strings.Fields(text)
+	for i := range list {
+		list[i] = hideAddress(list[i])
+	}
+	return strings.Join(list, " ")
 }
 
 // hideText shows that a text is there.

@@ -132,6 +132,20 @@ func classify(err error) failure {
 	case errors.Is(err, ledger.ErrNotFound):
 		return failure{exitUsage, "failed", "not_found", ""}
 	default:
+		return classifyOutbox(err)
+	}
+}
+
+// classifyOutbox maps what receivers of messages say.
+func classifyOutbox(err error) failure {
+	var refused refusedError
+	var waiting waitingError
+	switch {
+	case errors.As(err, &refused):
+		return failure{exitNoPermission, "failed", "receiver_refused_us", "check the key and the settings of this receiver"}
+	case errors.As(err, &waiting):
+		return failure{exitUnknown, "unknown", "messages_waiting", "they are tried again by the next billing outbox send"}
+	default:
 		return classifySystem(err)
 	}
 }

@@ -60,11 +60,11 @@ func lookOptionsOf(c *cli.Context) (o lookOptions, err error) {
 }
 
 // reconciler wires a look.
-func (a *app) reconciler(pool *pgxpool.Pool, client *gateway.Client, job ledger.Job, looks lookOptions, alive func()) reconcile.Options {
+func (a *app) reconciler(pool *pgxpool.Pool, client *gateway.Client, job ledger.Job, looks lookOptions, out *ledger.Outbox, alive func()) reconcile.Options {
 	m := a.meter.Load()
 	return reconcile.Options{
 		Job: job, Livemode: client.Livemode(), OnAbsent: looks.onAbsent, AbsentAfter: looks.absentAfter, NoSearch: looks.noSearch,
-		Alive: alive, Log: a.log,
+		Alive: alive, Log: a.log, Outbox: out,
 		CheckClock: func(ctx context.Context, stripe time.Time) error { return billing.CheckClock(ctx, pool, stripe) },
 		Progress: func(phase string, done, total int64) {
 			if m != nil {
@@ -83,7 +83,7 @@ func (a *app) reconciler(pool *pgxpool.Pool, client *gateway.Client, job ledger.
 func (a *app) settle(ctx context.Context, pool *pgxpool.Pool, client *gateway.Client, opts billing.Options, looks lookOptions,
 	run *ledger.Run, alive func(),
 ) (total billing.Settled, err error) {
-	rec := reconcile.New(pool, client.Finder(), a.reconciler(pool, client, opts.Job, looks, alive))
+	rec := reconcile.New(pool, client.Finder(), a.reconciler(pool, client, opts.Job, looks, opts.Outbox, alive))
 	if run != nil {
 		report, err := rec.Look(ctx, reconcile.Work{Period: run.Period, Horizon: run.Horizon(), Run: run, Pending: true, Unsettled: true})
 		total = billing.Settled{Settled: report.Settled, Renewed: report.Renewed, Warnings: lookWarnings(run.Period, report)}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/chargeonce/billing/fixtures/mailemu"
 	"github.com/chargeonce/billing/fixtures/stripeemu"
 	"github.com/chargeonce/billing/fixtures/world"
 )
@@ -64,6 +65,7 @@ type demo struct {
 	out     io.Writer
 	world   world.World
 	stripe  *stripeemu.Server
+	resend  *mailemu.Resend
 	wire    *tripwire
 	program *program
 	db      *pgx.Conn
@@ -91,6 +93,10 @@ func play(ctx context.Context, o options, out io.Writer) (equal bool, err error)
 		return false, err
 	}
 	defer d.stripe.Close()
+	if d.resend, err = mailemu.StartResend(); err != nil {
+		return false, err
+	}
+	defer d.resend.Close()
 	d.say("Stripe: an emulator at %s that knows %d customers, %s", d.stripe.URL(), len(d.world.Customers()), took(began))
 
 	if err := d.prepareProgram(ctx, dir, pg.url); err != nil {
@@ -130,16 +136,13 @@ func (d *demo) prepareProgram(ctx context.Context, dir, databaseURL string) (err
 			return fmt.Errorf("write the company's files: %w", err)
 		}
 	}
-	d.program = &program{path: path, dir: dir, out: d.out, env: append(childEnv(),
-		"DATABASE_URL="+databaseURL,
-		"STRIPE_SECRET_KEY="+stripeemu.DefaultKey,
-		"STRIPE_API_BASE="+d.stripe.URL(),
-	)}
+	env := append(childEnv(), "DATABASE_URL="+databaseURL, "STRIPE_SECRET_KEY="+stripeemu.DefaultKey, "STRIPE_API_BASE="+d.stripe.URL())
+	d.program = &program{path: path, dir: dir, out: d.out, env: append(env, mailEnv(d.resend)...)}
 	return nil
 }
 
 // month runs the commands of a month: files in, a preview, a run that is killed
-// in the middle, a run that finishes it, and one more that must do nothing.
+// in the middle, a run that finishes it, one more that must do nothing, and the mails.
 func (d *demo) month(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"migrate"},
@@ -159,7 +162,10 @@ func (d *demo) month(ctx context.Context) error {
 		return err
 	}
 	d.note("on the way: " + report())
-	return d.idleRun(ctx)
+	if err := d.idleRun(ctx); err != nil {
+		return err
+	}
+	return d.mails(ctx)
 }
 
 // runArgs is the command that cron types each month.

@@ -1,8 +1,8 @@
 //go:build unix
 
 // Demo runs one whole month of a small company on this machine: a Postgres of its
-// own, an emulated Stripe that misbehaves, the real program, and a kill in the
-// middle. It ends with a table that says whether everybody was charged once.
+// own, an emulated Stripe that misbehaves, the real program, a kill in the middle,
+// and the mails. It ends with a table that says whether everybody was charged once.
 //
 //	go run ./cmd/demo
 package main
