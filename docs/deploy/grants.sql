@@ -32,3 +32,7 @@ GRANT INSERT, UPDATE ON billing.audits, billing.refund_orders TO billing_run, bi
 GRANT INSERT, UPDATE, DELETE ON billing.audit_lists, billing.audit_payments, billing.audit_returns,
     billing.audit_differences TO billing_run, billing_finance;
 GRANT INSERT ON billing.finding_events TO billing_run, billing_finance;
+
+-- Messages. Who charges writes them, and sends them; a person looks after them.
+GRANT INSERT, UPDATE ON billing.outbox, billing.outbox_lanes TO billing_run, billing_finance;
+GRANT INSERT ON billing.outbox_events TO billing_run, billing_finance;

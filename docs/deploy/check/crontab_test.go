@@ -12,13 +12,16 @@ import (
 // cronLine is a line of a file in /etc/cron.d: five fields, the user, the command.
 var cronLine = regexp.MustCompile(`^((?:\S+\s+){4}\S+)\s+(\S+)\s+(.+)$`)
 
+// optional is a line that works once its # is taken out.
+var optional = regexp.MustCompile(`^#([0-9*])`)
+
 // cron reads every line as what it was meant to be: when, by whom, and a command that a shell understands whole. In
 // a crontab a % ends the command.
 func TestCronReadsTheCrontab(t *testing.T) {
-	var runs []string
+	var runs, sends []string
 	commands := 0
 	for line := range strings.Lines(string(read(t, "../crontab"))) {
-		line = strings.TrimSpace(line)
+		line = optional.ReplaceAllString(strings.TrimSpace(line), "$1")
 		if line == "" || strings.HasPrefix(line, "#") || regexp.MustCompile(`^[A-Z_]+=\S+$`).MatchString(line) {
 			continue
 		}
@@ -40,10 +43,17 @@ func TestCronReadsTheCrontab(t *testing.T) {
 		if strings.Contains(command, "billing run ") {
 			runs = append(runs, when)
 		}
+		if strings.Contains(command, "billing outbox send ") && strings.HasSuffix(command, "2>&1") {
+			sends = append(sends, when)
+		}
 		commands++
 	}
-	if commands != 3 {
-		t.Errorf("%d commands, want two that run the month and one that reconciles", commands)
+	if commands != 5 {
+		t.Errorf("%d commands, want two that run the month, one that reconciles, and two that send messages", commands)
+	}
+	// A dead letter is told of once a day, not each time that something is sent.
+	if len(sends) != 1 || sends[0] != "*/5   *   *     *    *" {
+		t.Errorf("messages are sent without a mail to the administrator at %q, want every five minutes", sends)
 	}
 	mustStartHourlyThenDaily(t, runs)
 }

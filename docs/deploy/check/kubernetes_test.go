@@ -197,6 +197,17 @@ func TestTheMonthIsStartedHourlyThenDaily(t *testing.T) {
 	}
 }
 
+// Messages are sent every five minutes, once somebody has switched kinds of them on and resumes what sends them.
+func TestMessagesWaitUntilTheyAreOn(t *testing.T) {
+	outbox := cronJobs(t)["billing-outbox"]
+	if outbox.Spec.Schedule != "*/5 * * * *" || outbox.Spec.Suspend == nil || !*outbox.Spec.Suspend {
+		t.Errorf("schedule %q, suspended %v", outbox.Spec.Schedule, outbox.Spec.Suspend)
+	}
+	if diff := cmp.Diff([]string{"outbox", "send"}, outbox.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args); diff != "" {
+		t.Errorf("args (-want +CronJob):\n%s", diff)
+	}
+}
+
 // mustStartHourlyThenDaily counts the starts of November 2026 by day.
 func mustStartHourlyThenDaily(t *testing.T, schedules []string) {
 	t.Helper()

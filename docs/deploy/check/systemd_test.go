@@ -62,23 +62,27 @@ func TestTheServiceFollowsTheTable(t *testing.T) {
 	}
 }
 
-// What asks Stripe about open charges is the same unit as the month's but for what it does, and when. It decides as
-// a run does.
-func TestTheReconcilerMayDoNoMoreThanTheRun(t *testing.T) {
-	run, reconcile := unit(t, "billing.service"), unit(t, "billing-reconcile.service")
-	want := []string{"/usr/local/bin/billing", "reconcile", "--on-absent", "charge"}
-	if diff := cmp.Diff(want, reconcile["ExecStart"]); diff != "" {
-		t.Errorf("ExecStart (-want +unit):\n%s", diff)
-	}
-	for _, own := range []string{"Description", "ExecStart", "RestartSec", "TimeoutStartSec"} {
-		if len(run[own]) == 0 || len(reconcile[own]) == 0 {
-			t.Errorf("%s is not set in both", own)
+// What asks Stripe about open charges, and what sends messages, are the same unit as the month's but for what they do,
+// and when. The first decides as a run does.
+func TestTheOtherUnitsMayDoNoMoreThanTheRun(t *testing.T) {
+	for name, want := range map[string][]string{
+		"billing-reconcile": {"reconcile", "--on-absent", "charge"},
+		"billing-outbox":    {"outbox", "send"},
+	} {
+		run, other := unit(t, "billing.service"), unit(t, name+".service")
+		if diff := cmp.Diff(append([]string{"/usr/local/bin/billing"}, want...), other["ExecStart"]); diff != "" {
+			t.Errorf("ExecStart (-want +unit):\n%s", diff)
 		}
-		delete(run, own)
-		delete(reconcile, own)
-	}
-	if diff := cmp.Diff(run, reconcile); diff != "" {
-		t.Errorf("the rest (-billing.service +billing-reconcile.service):\n%s", diff)
+		for _, own := range []string{"Description", "ExecStart", "RestartSec", "TimeoutStartSec"} {
+			if len(run[own]) == 0 || len(other[own]) == 0 {
+				t.Errorf("%s is not set in both", own)
+			}
+			delete(run, own)
+			delete(other, own)
+		}
+		if diff := cmp.Diff(run, other); diff != "" {
+			t.Errorf("the rest (-billing.service +%s.service):\n%s", name, diff)
+		}
 	}
 	timer := unit(t, "billing-reconcile.timer")
 	if diff := cmp.Diff([]string{"*-*-*", "12:35:00", "UTC"}, timer["OnCalendar"]); diff != "" {
@@ -86,6 +90,9 @@ func TestTheReconcilerMayDoNoMoreThanTheRun(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"yes"}, timer["Persistent"]); diff != "" {
 		t.Errorf("a host that was off starts nothing when it is back:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"*-*-*", "*:00/5:00", "UTC"}, unit(t, "billing-outbox.timer")["OnCalendar"]); diff != "" {
+		t.Errorf("messages: OnCalendar (-want +timer):\n%s", diff)
 	}
 }
 
