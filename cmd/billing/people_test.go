@@ -198,7 +198,7 @@ func TestRequeueChargesWhatWasMended(t *testing.T) {
 			list[0].card, list[1].customer = "pm_card_visa_0", "cus_right"
 			o.must(0, "import", "accounts", "--file", o.file("accounts.csv", accountsCSV(list)))
 			order := append([]string{"requeue", "--period", october, "--why", "mended"}, args...)
-			o.must(75, append(order, "--dry-run")...).says(t, "a request may still be on its way", "billing requeue --period 2026-10 --account wrong --why W after ")
+			o.must(75, append(order, "--dry-run")...).says(t, "a request may still be on its way", "billing requeue --period 2026-10 --account wrong --why W   # not before ")
 			o.advance(20 * time.Minute)
 			before := o.rowsAndSequences()
 			o.must(0, append(order, "--dry-run")...).says(t, "requeued: 2 charges", "nothing was changed (dry run)")
