@@ -52,37 +52,73 @@ const reportChargeColumns = `
     r.amount_refunded::text AS amount_refunded, r.disputed, r.sends, r.created_at, r.window_opened_at, r.settled_at, r.run_id,
     r.request_id, r.fee::text AS fee, r.net::text AS net, r.payout, r.available_on, r.refunds, r.balance_currency`
 
-const sqlReportCharges = `
-SELECT` + reportChargeColumns + `
+const sqlExportCharges = `
+SELECT r.job, r.period, r.account_id, r.name, r.billing_key, r.try, r.idempotency_key, r.state, r.reason, r.amount, r.currency,
+    r.amount_minor, r.payment_intent, r.stripe_customer, r.stripe_account, r.decline_code, r.amount_refunded, r.disputed, r.sends,
+    r.created_at, r.window_opened_at, r.settled_at, r.run_id, r.request_id, r.fee, r.net, r.payout, r.available_on, r.refunds,
+    r.balance_currency
 FROM billing.report_charges r
 WHERE r.job = $1 AND r.period = $2
 ORDER BY r.account_id`
 
-// EachReportCharge calls do with every charge of a period, in the order of
-// account ids as bytes, as of one moment. Rows are read as they are needed, so
-// memory stays flat. The first error of do ends it and is returned as it is.
-func EachReportCharge(ctx context.Context, q Querier, job Job, period Period, do func(ReportCharge) error) error {
+const sqlExportEvents = `
+SELECT e.id, e.at, e.job, e.period, e.account_id, e.try, e.from_state, e.to_state, e.reason, e.cause, e.run_id, e.person,
+    e.payment_intent, e.request_id, e.detail
+FROM billing.charge_events e
+WHERE e.job = $1 AND e.period = $2
+ORDER BY e.account_id, e.id`
+
+// Cells are those of one row as Postgres writes them as text, with ISO dates in UTC;
+// nil is NULL. They are valid until the next row.
+type Cells = [][]byte
+
+// EachChargeRow calls do with every charge of a period, in the columns of report_charges
+// and the order of account ids as bytes. Rows are read as they are needed, so memory
+// stays flat. The first error of do ends it and is returned as it is.
+func EachChargeRow(ctx context.Context, tx pgx.Tx, job Job, period Period, do func(Cells) error) error {
+	return eachRow(ctx, tx, "the charges of "+string(period), sqlExportCharges, do, job, period)
+}
+
+// EachEventRow is EachChargeRow for what happened to the charges of a period, by account
+// and then in the order in which it happened.
+func EachEventRow(ctx context.Context, tx pgx.Tx, job Job, period Period, do func(Cells) error) error {
+	return eachRow(ctx, tx, "the events of "+string(period), sqlExportEvents, do, job, period)
+}
+
+// Text of dates must not depend on what a server or a role is set to.
+const sqlPlainText = `SELECT set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true)`
+
+func eachRow(ctx context.Context, tx pgx.Tx, what, sql string, do func(Cells) error, args ...any) error {
 	// Ending early must not read a large month to its end.
 	ctx, cancel := context.WithCancel(ctx)
-	rows, err := q.Query(ctx, sqlReportCharges, job, period)
-	if err != nil {
-		cancel()
-		return fmt.Errorf("read the charges of %s: %w", period, err)
-	}
-	defer rows.Close()
 	defer cancel()
+	if _, err := tx.Exec(ctx, sqlPlainText); err != nil {
+		return fmt.Errorf("read %s: %w", what, err)
+	}
+	rows, err := tx.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", what, err)
+	}
 	for rows.Next() {
-		charge, err := pgx.RowToStructByName[ReportCharge](rows)
-		if err != nil {
-			return fmt.Errorf("read a charge of %s: %w", period, err)
-		}
-		if err := do(charge); err != nil {
+		if err := do(rows.RawValues()); err != nil {
+			cancel()
+			rows.Close()
 			return err
 		}
 	}
 	// A connection that broke would otherwise look like the end.
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read the charges of %s: %w", period, err)
+		return fmt.Errorf("read %s: %w", what, err)
 	}
 	return nil
+}
+
+const sqlLastRun = `SELECT coalesce((SELECT r.run_id::text FROM billing.job_runs r WHERE r.job = $1 AND r.period = $2), '')`
+
+// LastRunID is the id of the run that owned the period last, empty before the first.
+func LastRunID(ctx context.Context, q Querier, job Job, period Period) (id string, err error) {
+	if err := q.QueryRow(ctx, sqlLastRun, job, period).Scan(&id); err != nil {
+		return "", fmt.Errorf("read the run of %s: %w", period, err)
+	}
+	return id, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/chargeonce/billing/ledger"
 )
@@ -45,22 +46,27 @@ UPDATE billing.charges SET state = 'void', last_event = e.id FROM e`
 	}
 }
 
-// Every charge is given once, in the order of bytes, and an error ends it.
-func TestEachReportCharge(t *testing.T) {
+// Every charge is given once, in the order of bytes and with the columns of
+// report_charges, and an error ends it.
+func TestEachChargeRow(t *testing.T) {
 	w := newImportWorld(t)
 	w.mustInvoices(invoice(2, "b", "1"), invoice(3, "ä", "2"), invoice(4, "B", "3"))
 	w.record(ledger.RunDone)
+	each := func(do func(ledger.Cells) error) error {
+		return ledger.InReadTx(t.Context(), w.Pool, func(tx pgx.Tx) error {
+			return ledger.EachChargeRow(t.Context(), tx, testJob, testPeriod, do)
+		})
+	}
 	var got []string
-	err := ledger.EachReportCharge(t.Context(), w.Pool, testJob, testPeriod, func(c ledger.ReportCharge) error {
-		got = append(got, c.AccountID+"="+c.Amount)
+	err := each(func(row ledger.Cells) error {
+		got = append(got, string(row[2])+"="+string(row[9]))
 		return nil
 	})
 	if want := []string{"B=3", "b=1", "ä=2"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	full := errors.New("the disk is full")
-	err = ledger.EachReportCharge(t.Context(), w.Pool, testJob, testPeriod, func(ledger.ReportCharge) error { return full })
-	if !errors.Is(err, full) {
+	if err := each(func(ledger.Cells) error { return full }); !errors.Is(err, full) {
 		t.Errorf("got %v, want the error of the writer", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -83,14 +84,13 @@ func TestAnAuditOfACleanMonthFindsNothing(t *testing.T) {
 // readCSV reads an export by its header; row 0 is the header itself.
 func readCSV(t testing.TB, text string) (rows []map[string]string) {
 	t.Helper()
-	var header []string
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		cells := strings.Split(line, ",")
-		if header == nil {
-			header = cells
-		}
+	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cells := range lines {
 		row := map[string]string{}
-		for i, name := range header {
+		for i, name := range lines[0] {
 			row[name] = cells[i]
 		}
 		rows = append(rows, row)

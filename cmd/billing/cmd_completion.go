@@ -49,7 +49,7 @@ type choice struct {
 // the others nothing is known.
 var (
 	flagValues = map[string][]string{
-		"--format": {"csv", "jsonl", "table"}, "--log-format": {"auto", "text", "json"}, "--on-absent": {"charge", "hold"},
+		"--format": {"csv", "jsonl", "table", "xlsx"}, "--log-format": {"auto", "text", "json"}, "--on-absent": {"charge", "hold"},
 		"--checkin": {"healthchecks", "cronitor", "template"}, "--concurrency": {"auto"},
 	}
 	fileFlags = []string{"--file", "--output", "--metrics-file"}

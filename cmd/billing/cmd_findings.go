@@ -15,6 +15,7 @@ import (
 
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/reconcile"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 const findingsHelp = `Lists what Stripe and the ledger do not agree on, the oldest first, each with its
@@ -217,7 +218,7 @@ func (c *csvFindings) write(f findingLineJSON) error {
 	return asOutput(c.w.Write([]string{
 		strconv.FormatInt(f.ID, 10), f.Kind, f.Severity, f.Job, f.Period, f.AccountID, f.BillingKey, f.PaymentIntent,
 		f.Amount, f.Currency, minor, f.Expected, f.Seen,
-		f.OpenedAt, strconv.FormatInt(f.AgeSeconds, 10), f.ChargeState, f.Refund, f.ResolvedAt, disarm(f.ResolvedBy), f.Resolution, disarm(f.Why), f.Next,
+		f.OpenedAt, strconv.FormatInt(f.AgeSeconds, 10), f.ChargeState, f.Refund, f.ResolvedAt, export.Disarm(f.ResolvedBy), f.Resolution, export.Disarm(f.Why), f.Next,
 	}))
 }
 

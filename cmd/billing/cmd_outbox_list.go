@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 const outboxListHelp = `Lists messages, the oldest first: without --state those that are queued, dead or
@@ -149,7 +150,7 @@ func (a *app) writeMessages(ctx context.Context, q ledger.Querier, query ledger.
 		l := messageLine(&m)
 		return asOutput(w.Write([]string{
 			strconv.FormatInt(l.ID, 10), l.DedupeKey, l.Kind, l.Lane, l.Job, l.Period, l.AccountID, l.State, l.Reason, strconv.Itoa(l.Tries),
-			strconv.Itoa(l.OpenTries), l.CreatedAt, l.FirstTryAt, l.NextAt, l.SettledAt, disarm(l.ProviderID), disarm(l.Destination), disarm(l.Answer),
+			strconv.Itoa(l.OpenTries), l.CreatedAt, l.FirstTryAt, l.NextAt, l.SettledAt, export.Disarm(l.ProviderID), export.Disarm(l.Destination), export.Disarm(l.Answer),
 		}))
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/ledger/money"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 const previewHelp = `Shows what a run of the period would do: the same decisions, on one read-only
@@ -132,7 +133,7 @@ var previewColumns = []string{"account_id", "name", "todo", "reason", "state", "
 
 func previewCells(r billing.PreviewRow) []string {
 	return []string{
-		r.AccountID, disarm(r.Name), r.Todo, r.Reason, string(r.State), r.Currency, minorText(r.Minor, r.Currency),
+		r.AccountID, export.Disarm(r.Name), r.Todo, r.Reason, string(r.State), r.Currency, minorText(r.Minor, r.Currency),
 		minorText(r.LastMinor, r.LastCurrency), r.LastCurrency, r.Change, r.StripeCustomer, r.Pay,
 	}
 }

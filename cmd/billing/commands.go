@@ -22,6 +22,7 @@ func (a *app) commands(code *int) []*cli.Command {
 		a.resumeCommand(code),
 		a.statusCommand(code),
 		a.showCommand(code),
+		a.statementCommand(code),
 		a.exportCommand(code),
 		a.outboxCommand(code),
 		a.reopenCommand(code),

@@ -71,7 +71,7 @@ func TestBashCompletesWhatWasTyped(t *testing.T) {
 		"import invoices --re":             {"--replace"},
 		"import invoices --file oct":       {"october.csv"},
 		"import invoices --file a":         {"a name with blanks.csv"},
-		"export charges --format |":        {"csv", "jsonl", "table"},
+		"export charges --format |":        {"csv", "jsonl", "table", "xlsx"},
 		"reconcile --on-absent h":          {"hold"},
 		"run --period |":                   nil,
 		"run --period 2026-10 --max-char":  {"--max-charge", "--max-charges"},

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/chargeonce/billing/billing/gateway"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 // stripeEndpointRate is Stripe's default for one endpoint, a second.
@@ -35,8 +36,12 @@ func (d *doctor) checkRate(context.Context) finding {
 
 // checkFiles looks at the folders that commands write to, and writes nothing.
 func (d *doctor) checkFiles(context.Context) finding {
-	if path := os.Getenv("BILLING_OUTPUT"); path != "" && path != "-" {
-		if err := mayWriteInto(filepath.Dir(path)); err != nil {
+	if path := os.Getenv("BILLING_OUTPUT"); path != "" && path != "-" && !export.IsBucket(path) {
+		dir := filepath.Dir(path) // of a path with / at its end, that itself
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			dir = path
+		}
+		if err := mayWriteInto(dir); err != nil {
 			return broken(outputError{error: fmt.Errorf("BILLING_OUTPUT: %w", err), creating: true}, "")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -352,6 +353,9 @@ func TestDoctorFindsWrongSettings(t *testing.T) {
 		},
 		"files": {
 			"no folder":  {arm: set("BILLING_OUTPUT", "/nowhere/charges.csv"), status: statusFail, says: []string{"/nowhere", "no such file"}},
+			"a bucket":   {arm: set("BILLING_OUTPUT", "s3://finance/close"), status: statusOK},
+			"a folder":   {arm: set("BILLING_OUTPUT", filepath.Dir(file)), status: statusOK},
+			"no such":    {arm: set("BILLING_OUTPUT", "/nowhere/exports/"), status: statusFail, says: []string{"/nowhere/exports"}},
 			"a file":     {arm: set("BILLING_OUTPUT", file+"/charges.csv"), status: statusFail, says: []string{"is no folder"}},
 			"of metrics": {arm: set("BILLING_METRICS_FILE", "/nowhere/billing.prom"), status: statusWarn, says: []string{"a run goes on"}},
 		},

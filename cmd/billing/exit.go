@@ -12,6 +12,7 @@ import (
 	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/billing/gateway"
 	"github.com/chargeonce/billing/ledger"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 // Exit codes are an interface; the README has them as a table.
@@ -77,6 +78,7 @@ func classify(err error) failure {
 		input     inputError
 		badPlan   *billing.InputError
 		output    outputError
+		exported  *export.Error
 		stopped   *billing.StoppedError
 		stripe    *gateway.Error
 		held      *ledger.HeldError
@@ -110,11 +112,10 @@ func classify(err error) failure {
 		return failure{exitBadInput, "failed", "bad_input", ""}
 	case errors.Is(err, ledger.ErrInvoiceFrozen):
 		return failure{exitBadInput, "failed", "invoice_frozen", "a correction is a line of the next period"}
+	case errors.As(err, &exported):
+		return classifyExport(exported)
 	case errors.As(err, &output):
-		if output.creating {
-			return failure{exitCannotCreate, "failed", "cannot_write", "check the folder and its rights"}
-		}
-		return failure{exitIOError, "failed", "write_failed", "the old file is untouched; check the disk"}
+		return classifyExport(&export.Error{Trouble: map[bool]export.Trouble{true: export.CannotCreate, false: export.CannotWrite}[output.creating]})
 	case errors.As(err, &stopped):
 		return failure{exitStopped, "stopped", stopped.Gate, stopped.Hint}
 	case errors.As(err, &stripe):
@@ -147,6 +148,17 @@ func classifyOutbox(err error) failure {
 		return failure{exitUnknown, "unknown", "messages_waiting", "they are tried again by the next billing outbox send"}
 	default:
 		return classifySystem(err)
+	}
+}
+
+func classifyExport(err *export.Error) failure {
+	switch err.Trouble {
+	case export.NotAllowed:
+		return failure{exitNoPermission, "failed", "storage_refused_key", err.Hint}
+	case export.CannotCreate:
+		return failure{exitCannotCreate, "failed", "cannot_write", cmp.Or(err.Hint, "check the folder and its rights")}
+	default:
+		return failure{exitIOError, "failed", "write_failed", cmp.Or(err.Hint, "the old file is untouched; check the disk")}
 	}
 }
 

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"syscall"
+
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 // maxInMemory bounds what is kept of a stream in memory; more goes to a file.
@@ -78,136 +77,11 @@ func keepStream(name string, r io.Reader) (*input, error) {
 	return in, nil
 }
 
-// sink marks the errors of a writer as failures of the output, so that they are
-// told from failures of what is written.
-type sink struct{ io.Writer }
-
-func (s sink) Write(p []byte) (int, error) {
-	n, err := s.Writer.Write(p)
-	if err != nil {
-		err = outputError{error: fmt.Errorf("write the output: %w", err)}
-	}
-	return n, err
-}
-
 // writeOutput writes to stdout for -, or to a file that appears whole or not at
 // all.
 func (a *app) writeOutput(path string, write func(io.Writer) error) error {
 	if path == "-" {
-		return writeBuffered(a.out, write)
+		return export.Write(a.out, write)
 	}
-	return writeFile(path, write)
-}
-
-func writeBuffered(w io.Writer, write func(io.Writer) error) error {
-	buf := bufio.NewWriterSize(sink{w}, 64<<10)
-	if err := write(buf); err != nil {
-		return err
-	}
-	return buf.Flush()
-}
-
-// writeFile puts what write writes into the place of path. It is written beside
-// it under a name with a dot, and takes its place when it is safe on disk; after
-// a failure the old file is as it was. A link is followed, a device or a pipe is
-// written to as it is. An *outputError says what could not be written.
-func writeFile(path string, write func(io.Writer) error) error {
-	target, mode, err := resolveTarget(path)
-	if err != nil {
-		return outputError{fmt.Errorf("create %s: %w", path, err), true}
-	}
-	if !mode.IsRegular() {
-		return writeDevice(target, write)
-	}
-	dir := filepath.Dir(target)
-	file, err := os.CreateTemp(dir, ".billing-*.tmp")
-	if err != nil {
-		return outputError{fmt.Errorf("create %s: %w", path, err), true}
-	}
-	if err := fill(file, mode, write); err != nil {
-		file.Close()
-		return errors.Join(err, removeLitter(file.Name()))
-	}
-	if err := os.Rename(file.Name(), target); err != nil {
-		err = outputError{fmt.Errorf("put %s in its place: %w", path, err), true}
-		return errors.Join(err, removeLitter(file.Name()))
-	}
-	if err := syncDir(dir); err != nil {
-		return outputError{error: fmt.Errorf("write %s: %w", path, err)}
-	}
-	return nil
-}
-
-// resolveTarget follows links and returns the mode that the file is to have: the
-// one it has, so that a file for few eyes stays one, or 0644.
-func resolveTarget(path string) (string, fs.FileMode, error) {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return path, 0o644, nil
-	}
-	if err != nil {
-		return "", 0, err
-	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return "", 0, err
-		}
-		if info, err = os.Stat(path); err != nil {
-			return "", 0, err
-		}
-	}
-	if info.IsDir() {
-		return "", 0, errors.New("it is a folder")
-	}
-	return path, info.Mode(), nil
-}
-
-func writeDevice(path string, write func(io.Writer) error) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return outputError{fmt.Errorf("open %s: %w", path, err), true}
-	}
-	if err := writeBuffered(file, write); err != nil {
-		file.Close()
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return outputError{error: fmt.Errorf("close %s: %w", path, err)}
-	}
-	return nil
-}
-
-// fill writes, and waits until it is on disk.
-func fill(file *os.File, mode fs.FileMode, write func(io.Writer) error) error {
-	if err := writeBuffered(file, write); err != nil {
-		return err
-	}
-	for _, step := range []func() error{
-		func() error { return file.Chmod(mode.Perm()) }, file.Sync, file.Close,
-	} {
-		if err := step(); err != nil {
-			return outputError{error: fmt.Errorf("write the output: %w", err)}
-		}
-	}
-	return nil
-}
-
-func removeLitter(name string) error {
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove what was begun: %w", err)
-	}
-	return nil
-}
-
-// syncDir makes a rename last through a power cut, where folders can be synced.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil
-	}
-	return errors.Join(err, d.Close())
+	return export.WriteFile(path, write)
 }

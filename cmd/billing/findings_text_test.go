@@ -212,11 +212,11 @@ func TestAnExportRefusesAFormatThatItDoesNotHave(t *testing.T) {
 	o.month(0)
 	o.env["BILLING_FORMAT"] = "table"
 	export := []string{"export", "charges", "--period", october}
-	o.must(64, export...).says(t, `BILLING_FORMAT is "table"`, "type --format csv, or --format jsonl")
+	o.must(64, export...).says(t, `BILLING_FORMAT is "table"`, "type --format csv, or another")
 	for format, begins := range map[string]string{"csv": "job,period,", "jsonl": `{"job":`} {
 		if r := o.must(0, append(export, "--format", format)...); !strings.HasPrefix(r.stdout, begins) {
 			t.Errorf("--format %s: %s", format, r)
 		}
 	}
-	o.must(64, append(export, "--format", "table")...).says(t, `--format "table": want csv or jsonl`)
+	o.must(64, append(export, "--format", "table")...).says(t, `--format "table": want csv, jsonl, xlsx`)
 }

@@ -12,6 +12,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 // maxOldMetrics is what is read of an earlier file.
@@ -28,7 +30,7 @@ func (m *measurements) writeFile() error {
 	if !m.read {
 		families = append(families, ledgerFamilies(m.file)...)
 	}
-	err = writeFile(m.file, func(w io.Writer) error {
+	err = export.WriteFile(m.file, func(w io.Writer) error {
 		for _, family := range families {
 			if _, err := expfmt.MetricFamilyToText(w, family); err != nil {
 				return err

@@ -327,7 +327,8 @@ func TestReadersReadAndChangeNothing(t *testing.T) {
 	o := s.read
 	for _, args := range [][]string{
 		{"status"}, {"status", "--period", october}, {"preview", "--period", october}, {"show", "--period", october, "--account", "a0001"}, {"config"},
-		{"export", "charges", "--period", october, "--output", "-"},
+		{"export", "charges", "--period", october, "--output", "-"}, {"export", "month", "--period", october, "--output", o.t.TempDir()},
+		{"statement", "--account", "a0001"},
 	} {
 		o.must(0, args...)
 	}

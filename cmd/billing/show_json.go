@@ -108,3 +108,74 @@ func historyToJSON(h ledger.History) historyJSON {
 	}
 	return out
 }
+
+// chargeJSONL has the columns of report_charges, as export charges does.
+type chargeJSONL struct {
+	Job            string  `json:"job"`
+	Period         string  `json:"period"`
+	AccountID      string  `json:"account_id"`
+	Name           string  `json:"name"`
+	BillingKey     string  `json:"billing_key"`
+	Try            int     `json:"try"`
+	IdempotencyKey *string `json:"idempotency_key"`
+	State          string  `json:"state"`
+	Reason         string  `json:"reason"`
+	Amount         string  `json:"amount"`
+	Currency       string  `json:"currency"`
+	AmountMinor    *int64  `json:"amount_minor"`
+	PaymentIntent  *string `json:"payment_intent"`
+	StripeCustomer string  `json:"stripe_customer"`
+	StripeAccount  string  `json:"stripe_account"`
+	DeclineCode    string  `json:"decline_code"`
+	AmountRefunded string  `json:"amount_refunded"`
+	Disputed       bool    `json:"disputed"`
+	Sends          int     `json:"sends"`
+	CreatedAt      string  `json:"created_at"`
+	WindowOpenedAt *string `json:"window_opened_at"`
+	SettledAt      *string `json:"settled_at"`
+	RunID          string  `json:"run_id"`
+	RequestID      string  `json:"request_id"`
+	// What an audit saw on Stripe's balance, in its currency.
+	Fee             *string `json:"fee"`
+	Net             *string `json:"net"`
+	Payout          string  `json:"payout"`
+	AvailableOn     *string `json:"available_on"`
+	Refunds         int     `json:"refunds"`
+	BalanceCurrency string  `json:"balance_currency"`
+}
+
+func chargeToJSONL(c ledger.ReportCharge) chargeJSONL {
+	return chargeJSONL{
+		Job: string(c.Job), Period: string(c.Period), AccountID: c.AccountID, Name: c.Name, BillingKey: c.BillingKey, Try: c.Try,
+		IdempotencyKey: c.IdempotencyKey, State: string(c.State), Reason: c.Reason, Amount: moneyText(c.Amount, c.Currency),
+		Currency: c.Currency, AmountMinor: c.AmountMinor, PaymentIntent: c.PaymentIntent, StripeCustomer: c.StripeCustomer,
+		StripeAccount: c.StripeAccount, DeclineCode: c.DeclineCode, AmountRefunded: moneyText(c.AmountRefunded, c.Currency),
+		Disputed: c.Disputed, Sends: c.Sends, CreatedAt: rfc3339(&c.CreatedAt), WindowOpenedAt: nullIfEmpty(rfc3339(c.WindowOpenedAt)),
+		SettledAt: nullIfEmpty(rfc3339(c.SettledAt)), RunID: c.RunID.String(), RequestID: c.RequestID,
+		Fee: bookedText(c.Fee, c.BalanceCurrency), Net: bookedText(c.Net, c.BalanceCurrency), Payout: c.Payout,
+		AvailableOn: nullIfEmpty(rfc3339(c.AvailableOn)), Refunds: c.Refunds, BalanceCurrency: c.BalanceCurrency,
+	}
+}
+
+// bookedText is an amount on Stripe's balance, nil until it is booked.
+func bookedText(amount *string, currency string) *string {
+	if amount == nil {
+		return nil
+	}
+	text := moneyText(*amount, currency)
+	return &text
+}
+
+func nullIfEmpty(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
