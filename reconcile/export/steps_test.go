@@ -123,7 +123,7 @@ func readSet(dir string) (version string, err error) {
 	}
 	for _, f := range m.Files {
 		if sum, err := hashFile(filepath.Join(dir, f.Name)); err != nil || sum != f.SHA256 {
-			return m.RunID, fmt.Errorf("%s is not the one of %s, %v", f.Name, m.RunID, err)
+			return m.RunID, fmt.Errorf("%s is not the one of %s, %w", f.Name, m.RunID, err)
 		}
 	}
 	return m.RunID, nil
