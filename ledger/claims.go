@@ -257,13 +257,14 @@ func Reopen(ctx context.Context, tx pgx.Tx, job Job, period Period, person, why 
 }
 
 // Rebuild records that a person brings a period up to what Stripe shows, and lets
-// it be run again if it is done.
-func Rebuild(ctx context.Context, tx pgx.Tx, job Job, period Period, person, why string) error {
+// it be run again if it is done. Messages that wait may have been sent by the ledger that
+// was lost: it returns how many were left to a person.
+func Rebuild(ctx context.Context, tx pgx.Tx, job Job, period Period, person, why string) (unknown int64, err error) {
 	if _, err := tx.Exec(ctx, sqlReopen, job, period); err != nil {
-		return fmt.Errorf("reopen %s: %w", period, err)
+		return 0, fmt.Errorf("reopen %s: %w", period, err)
 	}
 	if _, err := tx.Exec(ctx, sqlPeriodEvent, job, period, "rebuild", person, why); err != nil {
-		return fmt.Errorf("record who rebuilt %s: %w", period, err)
+		return 0, fmt.Errorf("record who rebuilt %s: %w", period, err)
 	}
-	return nil
+	return endForgotten(ctx, tx, job)
 }

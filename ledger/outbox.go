@@ -53,6 +53,9 @@ type Change struct {
 	Job      Job
 	Period   Period
 	At       time.Time // by Postgres
+	// StripeAccount and Livemode are whose this ledger is, empty while it is nobody's.
+	StripeAccount string
+	Livemode      bool
 	// Serial tells the times apart that one period was done: 1, and one more for each
 	// time it was reopened.
 	Serial int64
@@ -61,6 +64,8 @@ type Change struct {
 	BillingKey string
 	Try        int
 	From, To   ChargeState
+	// Nth is how often the try came into review by now, and 1 for every other state.
+	Nth int64
 	// Accepted says that a person took a payment for the charge's that is not as asked:
 	// what was paid is not what the charge says.
 	Accepted      bool
@@ -87,7 +92,10 @@ type Message struct {
 	Period      Period
 	AccountID   string
 	BillingKey  string
-	Payload     string
+	// Origin is the Stripe account and mode of the ledger, so that two ledgers with the
+	// same keys have no name of a message in common.
+	Origin  string
+	Payload string
 	// State is queued, undeliverable or dead, the latter two with a reason.
 	State  MessageState
 	Reason string
@@ -101,14 +109,21 @@ type Outbox struct {
 	Messages func([]Change) []Message
 }
 
+// A payment that wins leaves review too; that is nobody's acceptance. What is no move has
+// its own time.
 const sqlMoves = `
-SELECT c.job, c.period, e.at, c.account_id, c.billing_key, c.try, e.from_state AS from, e.to_state AS to,
-    e.from_state = 'review' AS accepted, c.reason, c.decline_code, c.name, c.email, c.amount::text AS amount,
+SELECT c.job, c.period, CASE WHEN $2 THEN e.at ELSE clock.t END AS at, c.account_id, c.billing_key, e.try, e.from_state AS from,
+    e.to_state AS to, e.from_state = 'review' AND e.cause = 'person' AS accepted,
+    CASE WHEN e.to_state = 'review' THEN (SELECT count(*) FROM billing.charge_events p WHERE p.job = e.job AND p.period = e.period
+        AND p.account_id = e.account_id AND p.try = e.try AND p.to_state = 'review' AND p.id <= e.id) ELSE 1 END AS nth,
+    coalesce(i.account_id, '') AS stripe_account, coalesce(i.livemode, false) AS livemode, c.reason, c.decline_code, c.name, c.email, c.amount::text AS amount,
     coalesce(c.amount_minor, 0) AS amount_minor, c.amount_refunded_minor AS refunded_minor, c.currency,
     coalesce(c.payment_intent, '') AS payment_intent, coalesce(c.body, '') AS body
-FROM (SELECT DISTINCT k FROM unnest($1::text[]) k) keys,
-    LATERAL (SELECT * FROM billing.charges c WHERE c.billing_key = k OFFSET 0) c,
-    LATERAL (SELECT * FROM billing.charge_events e WHERE e.id = c.last_event OFFSET 0) e
+FROM (SELECT billing.now() AS t OFFSET 0) clock
+    CROSS JOIN (SELECT DISTINCT k FROM unnest($1::text[]) k) keys
+    CROSS JOIN LATERAL (SELECT * FROM billing.charges c WHERE c.billing_key = k OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT * FROM billing.charge_events e WHERE e.id = c.last_event OFFSET 0) e
+    LEFT JOIN billing.stripe_identity i ON true
 ORDER BY c.last_event`
 
 // tell writes the messages about charges that this transaction has just changed, by
@@ -117,7 +132,7 @@ func (o *Outbox) tell(ctx context.Context, tx pgx.Tx, what Happening, keys []str
 	if o == nil || len(keys) == 0 {
 		return nil
 	}
-	rows, _ := tx.Query(ctx, sqlMoves, keys)
+	rows, _ := tx.Query(ctx, sqlMoves, keys, what == HappenedMove)
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Change])
 	if err != nil {
 		return fmt.Errorf("read what changed: %w", err)
@@ -129,7 +144,9 @@ func (o *Outbox) tell(ctx context.Context, tx pgx.Tx, what Happening, keys []str
 }
 
 const sqlDoneSerial = `
-SELECT billing.now(), 1 + count(*) FROM billing.period_events WHERE job = $1 AND period = $2 AND action = 'reopen'`
+SELECT billing.now(), 1 + (SELECT count(*) FROM billing.period_events WHERE job = $1 AND period = $2 AND action = 'reopen'),
+    coalesce(i.account_id, ''), coalesce(i.livemode, false)
+FROM (SELECT) nobody LEFT JOIN billing.stripe_identity i ON true`
 
 // tellDone writes the messages about a period that is done.
 func (o *Outbox) tellDone(ctx context.Context, tx pgx.Tx, job Job, period Period) error {
@@ -137,7 +154,7 @@ func (o *Outbox) tellDone(ctx context.Context, tx pgx.Tx, job Job, period Period
 		return nil
 	}
 	c := Change{Happened: HappenedDone, Job: job, Period: period}
-	if err := tx.QueryRow(ctx, sqlDoneSerial, job, period).Scan(&c.At, &c.Serial); err != nil {
+	if err := tx.QueryRow(ctx, sqlDoneSerial, job, period).Scan(&c.At, &c.Serial, &c.StripeAccount, &c.Livemode); err != nil {
 		return fmt.Errorf("count how often %s was done: %w", period, err)
 	}
 	return o.write(ctx, tx, []Change{c})
@@ -146,14 +163,14 @@ func (o *Outbox) tellDone(ctx context.Context, tx pgx.Tx, job Job, period Period
 // Whoever wrote a message first has written it: the same change seen twice, as after
 // an action that Stripe asks for again, is told once.
 const sqlAddMessages = `
-INSERT INTO billing.outbox (dedupe_key, kind, channel, lane, destination, job, period, account_id, billing_key, payload, state, reason,
-    created_at, next_at, settled_at)
-SELECT m.dedupe_key, m.kind, m.channel, m.lane, m.destination, m.job, m.period, m.account_id, m.billing_key, m.payload, m.state, m.reason,
+INSERT INTO billing.outbox (dedupe_key, kind, channel, lane, destination, job, period, account_id, billing_key, origin, payload, state,
+    reason, created_at, next_at, settled_at)
+SELECT m.dedupe_key, m.kind, m.channel, m.lane, m.destination, m.job, m.period, m.account_id, m.billing_key, m.origin, m.payload, m.state, m.reason,
     clock.t, clock.t, CASE WHEN m.state <> 'queued' THEN clock.t END
 FROM (SELECT billing.now() AS t OFFSET 0) clock,
     unnest(@dedupe_keys::text[], @kinds::text[], @channels::text[], @lanes::text[], @destinations::text[], @jobs::text[], @periods::text[],
-        @accounts::text[], @billing_keys::text[], @payloads::text[], @states::text[], @reasons::text[]) WITH ORDINALITY
-    AS m(dedupe_key, kind, channel, lane, destination, job, period, account_id, billing_key, payload, state, reason, n)
+        @accounts::text[], @billing_keys::text[], @origins::text[], @payloads::text[], @states::text[], @reasons::text[]) WITH ORDINALITY
+    AS m(dedupe_key, kind, channel, lane, destination, job, period, account_id, billing_key, origin, payload, state, reason, n)
 ORDER BY m.n
 ON CONFLICT ON CONSTRAINT outbox_dedupe_key_key DO NOTHING`
 
@@ -172,6 +189,7 @@ func (o *Outbox) write(ctx context.Context, tx pgx.Tx, changes []Change) error {
 		"periods":      columnOf(list, func(m Message) string { return string(m.Period) }),
 		"accounts":     columnOf(list, func(m Message) string { return m.AccountID }),
 		"billing_keys": columnOf(list, func(m Message) string { return m.BillingKey }),
+		"origins":      columnOf(list, func(m Message) string { return m.Origin }),
 		"payloads":     columnOf(list, func(m Message) string { return m.Payload }),
 		"states":       columnOf(list, func(m Message) string { return string(m.State) }),
 		"reasons":      columnOf(list, func(m Message) string { return m.Reason }),
@@ -191,4 +209,21 @@ func MayTell(ctx context.Context, q Querier) (may bool, err error) {
 		return false, fmt.Errorf("look whether messages may be written: %w", err)
 	}
 	return may, nil
+}
+
+// What a backup calls queued may have been sent since it was made.
+const sqlEndForgotten = `
+WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
+picked AS MATERIALIZED (SELECT o.id FROM billing.outbox o WHERE o.job = $1 AND o.state = 'queued' ORDER BY o.id FOR UPDATE)
+UPDATE billing.outbox o SET state = 'dead', reason = 'unknown', settled_at = clock.t, lease_until = NULL
+FROM picked p, clock WHERE o.id = p.id`
+
+// endForgotten leaves to a person what is queued in a ledger that was restored, and
+// returns how much that is.
+func endForgotten(ctx context.Context, tx pgx.Tx, job Job) (int64, error) {
+	tag, err := tx.Exec(ctx, sqlEndForgotten, job)
+	if err != nil {
+		return 0, fmt.Errorf("end what may have been sent: %w", err)
+	}
+	return tag.RowsAffected(), nil
 }

@@ -22,12 +22,19 @@ type LaneHealth struct {
 	Due *time.Duration
 }
 
+// The first that nobody has, and the first that somebody has: two looks at the beginning of
+// an index, where one over both would read all that is queued.
 const sqlLaneHealth = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t)
 SELECT coalesce(l.failures, 0), greatest(coalesce(l.resume_at - clock.t, interval '0'), interval '0'), coalesce(l.stopped_for, ''),
-    CASE WHEN queue.free_at IS NOT NULL THEN greatest(queue.free_at, l.resume_at) - clock.t END
+    CASE WHEN coalesce(free.at, taken.at) IS NOT NULL THEN greatest(least(free.at, taken.at), l.resume_at) - clock.t END
 FROM clock
-CROSS JOIN (SELECT min(greatest(o.next_at, o.lease_until)) AS free_at FROM billing.outbox o WHERE o.lane = $1 AND o.state = 'queued') queue
+LEFT JOIN LATERAL (SELECT o.next_at AS at FROM billing.outbox o
+    WHERE o.lane = $1 AND o.state = 'queued' AND (o.lease_until IS NULL OR o.lease_until <= clock.t)
+    ORDER BY o.next_at, o.id LIMIT 1) free ON true
+LEFT JOIN LATERAL (SELECT o.lease_until AS at FROM billing.outbox o
+    WHERE o.lane = $1 AND o.lease_until > clock.t
+    ORDER BY o.lease_until LIMIT 1) taken ON true
 LEFT JOIN billing.outbox_lanes l ON l.lane = $1`
 
 // ReadLane reads how a lane is. A lane without queued messages has nothing due.
@@ -43,12 +50,25 @@ func ReadLane(ctx context.Context, q Querier, lane string) (h LaneHealth, err er
 const sqlRestLane = `
 INSERT INTO billing.outbox_lanes AS l (lane, failures, resume_at) VALUES ($1, 1, billing.now() + $2::interval)
 ON CONFLICT ON CONSTRAINT outbox_lanes_pkey DO UPDATE
-SET failures = l.failures + 1, resume_at = greatest(l.resume_at, billing.now() + $2::interval)`
+SET failures = CASE WHEN l.resume_at > billing.now() THEN greatest(l.failures, 1) ELSE l.failures + 1 END, resume_at = greatest(l.resume_at, billing.now() + $2::interval)`
 
-// RestLane counts a failure of the receiver, and leaves it alone for a while.
+// RestLane counts a failure of the receiver, and leaves it alone for a while. While it
+// rests already, that is the same failure, seen by several.
 func RestLane(ctx context.Context, tx pgx.Tx, lane string, rest time.Duration) error {
 	if _, err := tx.Exec(ctx, sqlRestLane, lane, rest); err != nil {
 		return fmt.Errorf("let lane %s rest: %w", lane, err)
+	}
+	return nil
+}
+
+const sqlPauseLane = `
+INSERT INTO billing.outbox_lanes AS l (lane, resume_at) VALUES ($1, billing.now() + $2::interval)
+ON CONFLICT ON CONSTRAINT outbox_lanes_pkey DO UPDATE SET resume_at = greatest(l.resume_at, billing.now() + $2::interval)`
+
+// PauseLane leaves a receiver alone for a while that takes messages, and fewer at once.
+func PauseLane(ctx context.Context, tx pgx.Tx, lane string, rest time.Duration) error {
+	if _, err := tx.Exec(ctx, sqlPauseLane, lane, rest); err != nil {
+		return fmt.Errorf("pause lane %s: %w", lane, err)
 	}
 	return nil
 }
@@ -86,18 +106,19 @@ type LaneCount struct {
 	Unknown       int64
 	Undeliverable int64
 	StoppedFor    string
-	OldestAt      *time.Time // of what is queued
 }
 
+// Each part is counted from an index of its own.
 const sqlCountLanes = `
-SELECT o.lane, count(*) FILTER (WHERE o.state = 'queued') AS queued, count(*) FILTER (WHERE o.state = 'queued' AND o.open_tries > 0) AS open,
-    count(*) FILTER (WHERE o.state = 'dead') AS dead, count(*) FILTER (WHERE o.state = 'dead' AND o.reason = 'unknown') AS unknown,
-    count(*) FILTER (WHERE o.state = 'undeliverable') AS undeliverable, coalesce(max(l.stopped_for), '') AS stopped_for,
-    min(o.created_at) FILTER (WHERE o.state = 'queued') AS oldest_at
-FROM (SELECT lane, state, open_tries, reason, created_at FROM billing.outbox WHERE state = 'queued'
-    UNION ALL SELECT lane, state, open_tries, reason, created_at FROM billing.outbox WHERE state IN ('dead', 'undeliverable')) o
-LEFT JOIN billing.outbox_lanes l ON l.lane = o.lane
-GROUP BY o.lane ORDER BY o.lane`
+SELECT c.lane, sum(c.queued)::bigint AS queued, sum(c.open)::bigint AS open, sum(c.dead)::bigint AS dead, sum(c.unknown)::bigint AS unknown,
+    sum(c.undeliverable)::bigint AS undeliverable, coalesce(max(l.stopped_for), '') AS stopped_for
+FROM (SELECT lane, count(*) AS queued, 0 AS open, 0 AS dead, 0 AS unknown, 0 AS undeliverable
+        FROM billing.outbox WHERE state = 'queued' GROUP BY lane
+    UNION ALL SELECT lane, 0, count(*), 0, 0, 0 FROM billing.outbox WHERE state = 'queued' AND open_tries > 0 GROUP BY lane
+    UNION ALL SELECT lane, 0, 0, count(*), count(*) FILTER (WHERE reason = 'unknown'), 0 FROM billing.outbox WHERE state = 'dead' GROUP BY lane
+    UNION ALL SELECT lane, 0, 0, 0, 0, count(*) FROM billing.outbox WHERE state = 'undeliverable' GROUP BY lane) c
+LEFT JOIN billing.outbox_lanes l ON l.lane = c.lane
+GROUP BY c.lane ORDER BY c.lane`
 
 // CountLanes counts what is not with its receiver, of all jobs, by lane. A lane where all was sent
 // or given up is left out.

@@ -3,12 +3,14 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// MessageQuery chooses messages of a job. Empty fields choose all.
+// MessageQuery chooses messages. Empty fields choose all, but for States.
 type MessageQuery struct {
 	Job     Job
 	Period  Period
@@ -30,7 +32,7 @@ func (m MessageQuery) args() pgx.NamedArgs {
 }
 
 const messageFilter = `
-    o.job = @job AND (@period = '' OR o.period = @period) AND (@account = '' OR o.account_id = @account)
+    (@job = '' OR o.job = @job) AND (@period = '' OR o.period = @period) AND (@account = '' OR o.account_id = @account)
     AND (@ids::bigint[] IS NULL OR o.id = ANY (@ids)) AND (@kind = '' OR o.kind = @kind) AND (@lane = '' OR o.lane = @lane)
     AND (@reason = '' OR o.reason = @reason) AND o.state = ANY (@states::text[])`
 
@@ -56,19 +58,47 @@ type MessageLine struct {
 	Answer      string
 	CreatedAt   time.Time
 	SettledAt   *time.Time
-	Payload     string
+	// SentAs is the dedupe key as receivers know it, with the origin of the ledger.
+	SentAs string
+	// FromDomain is that of a mail's sender: its Message-ID has it.
+	FromDomain string
 }
 
 const sqlEachMessage = `
 SELECT o.id, o.dedupe_key, o.kind, o.channel, o.lane, o.destination, o.job, o.period, o.account_id, o.state, o.reason, o.tries, o.open_tries,
-    o.first_try_at, o.last_try_at, o.next_at, o.provider_id, o.answer, o.created_at, o.settled_at, o.payload
+    o.first_try_at, o.last_try_at, o.next_at, o.provider_id, o.answer, o.created_at, o.settled_at,
+    o.dedupe_key || CASE WHEN o.origin <> '' THEN '/' || o.origin ELSE '' END AS sent_as,
+    CASE WHEN o.channel = 'email' THEN coalesce(substring(o.sender FROM head.re), substring(o.payload FROM head.re), '') ELSE '' END AS from_domain
 FROM billing.outbox o
-WHERE` + messageFilter + `
-ORDER BY o.id`
+CROSS JOIN (VALUES ('^\{"from":"(?:[^"\\]|\\.)*@([^"\\>@]+)')) head(re)
+WHERE` + messageFilter
 
-// EachMessage calls do with every message that was chosen, the oldest first.
-func EachMessage(ctx context.Context, q Querier, what MessageQuery, do func(MessageLine) error) error {
-	rows, _ := q.Query(ctx, sqlEachMessage, what.args())
+// unsent lets what was sent be passed by with an index, where it is not asked for.
+func (m MessageQuery) unsent() string {
+	if slices.Contains(m.States, MessageSent) {
+		return ""
+	}
+	return ` AND o.state <> 'sent'`
+}
+
+const sqlCountMessages = `SELECT count(*), coalesce(min(o.job) <> max(o.job), false) FROM billing.outbox o WHERE` + messageFilter
+
+// CountMessages counts what was chosen, and says whether it is of more than one job.
+func CountMessages(ctx context.Context, q Querier, what MessageQuery) (n int64, jobs bool, err error) {
+	if err := q.QueryRow(ctx, sqlCountMessages+what.unsent(), what.args()).Scan(&n, &jobs); err != nil {
+		return 0, false, fmt.Errorf("count messages: %w", err)
+	}
+	return n, jobs, nil
+}
+
+// EachMessage calls do with the messages that were chosen, the oldest first, and no more
+// than most of them; 0 is all.
+func EachMessage(ctx context.Context, q Querier, what MessageQuery, most int, do func(MessageLine) error) error {
+	sql := sqlEachMessage + what.unsent() + ` ORDER BY o.id`
+	if most > 0 {
+		sql += ` LIMIT ` + strconv.Itoa(most)
+	}
+	rows, _ := q.Query(ctx, sql, what.args())
 	defer rows.Close()
 	for rows.Next() {
 		m, err := pgx.RowToStructByName[MessageLine](rows)
@@ -85,13 +115,14 @@ func EachMessage(ctx context.Context, q Querier, what MessageQuery, do func(Mess
 	return nil
 }
 
+// What was dropped by mistake is released like a dead letter, where that state is asked for.
 // A person who releases a message answers for its being sent a second time: its tries
 // begin anew. What nobody could read or render can't be sent at all.
 const sqlReleaseMessages = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 picked AS MATERIALIZED (
     SELECT o.id FROM billing.outbox o
-    WHERE` + messageFilter + ` AND o.state = 'dead' AND o.payload <> '' AND o.destination <> ''
+    WHERE` + messageFilter + ` AND o.state IN ('dead', 'dropped') AND o.payload <> '' AND o.destination <> ''
     ORDER BY o.id FOR UPDATE),
 moved AS (
     UPDATE billing.outbox o
@@ -115,8 +146,8 @@ moved AS (
 INSERT INTO billing.outbox_events (message_id, lane, action, person, why)
 SELECT id, lane, 'drop', @person, @why FROM moved RETURNING message_id`
 
-// ReleaseMessages queues dead letters again, also those that may have arrived. It
-// returns their ids.
+// ReleaseMessages queues dead letters and what was dropped again, also what may have
+// arrived. It returns their ids.
 func ReleaseMessages(ctx context.Context, tx pgx.Tx, what MessageQuery, person, why string) ([]int64, error) {
 	return moveMessages(ctx, tx, "release", sqlReleaseMessages, what, person, why)
 }
@@ -136,4 +167,14 @@ func moveMessages(ctx context.Context, tx pgx.Tx, action, sql string, what Messa
 		return nil, fmt.Errorf("%s messages: %w", action, err)
 	}
 	return ids, nil
+}
+
+const sqlHasTold = `SELECT EXISTS (SELECT FROM billing.outbox WHERE job = $1)`
+
+// HasTold reports whether a job has ever written a message.
+func HasTold(ctx context.Context, q Querier, job Job) (told bool, err error) {
+	if err := q.QueryRow(ctx, sqlHasTold, job).Scan(&told); err != nil {
+		return false, fmt.Errorf("look for messages: %w", err)
+	}
+	return told, nil
 }

@@ -17,12 +17,14 @@ const BlindLimit = 23 * time.Hour
 // QueuedMessage is a message that may be sent once now. The try was counted and
 // committed before it was handed out.
 type QueuedMessage struct {
-	ID          int64
+	ID int64
+	// DedupeKey is how receivers know it: the row's, and the origin of the ledger.
 	DedupeKey   string
 	Kind        string
 	Channel     string
 	Destination string
 	Payload     string
+	Sender      string // of a mail, frozen with its first try
 	CreatedAt   time.Time
 	Tries       int // this one included
 	// ClaimedAt is the database's time of the claim. It tells this try from every other.
@@ -36,13 +38,14 @@ type MessageClaim struct {
 	Rows  int
 	// Lease is for how long nobody else takes them.
 	Lease time.Duration
+	// Sender is frozen in those that were never tried.
+	Sender string
 	// Twice are the kinds that may be sent again although an old try of them may have
 	// arrived.
 	Twice []string
 }
 
-// A row that another sender has is passed by. A claim changes no column of the queue's
-// index, so that a busy queue leaves no dead entries in it.
+// A row that another sender has is passed by.
 const sqlClaimMessages = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 picked AS MATERIALIZED (
@@ -56,16 +59,17 @@ picked AS MATERIALIZED (
     FOR UPDATE OF o SKIP LOCKED)
 UPDATE billing.outbox o
 SET tries = o.tries + 1, open_tries = o.open_tries + 1, first_try_at = coalesce(o.first_try_at, clock.t), last_try_at = clock.t,
-    lease_owner = @owner, lease_until = clock.t + @lease::interval
+    lease_owner = @owner, lease_until = clock.t + @lease::interval, sender = CASE WHEN o.sender = '' THEN @sender ELSE o.sender END
 FROM picked p, clock
 WHERE o.id = p.id
-RETURNING o.id, o.dedupe_key, o.kind, o.channel, o.destination, o.payload, o.created_at, o.tries, clock.t AS claimed_at`
+RETURNING o.id, o.dedupe_key || CASE WHEN o.origin <> '' THEN '/' || o.origin ELSE '' END AS dedupe_key, o.kind, o.channel, o.destination,
+    o.payload, o.sender, o.created_at, o.tries, clock.t AS claimed_at`
 
 // ClaimMessages takes messages of a lane that are due, the longest due first, unless
 // the lane rests or is stopped. It wants a transaction of InQueueTx.
 func ClaimMessages(ctx context.Context, tx pgx.Tx, c MessageClaim) ([]QueuedMessage, error) {
 	rows, _ := tx.Query(ctx, sqlClaimMessages, pgx.NamedArgs{
-		"lane": c.Lane, "owner": c.Owner, "rows": c.Rows, "lease": c.Lease, "blind": BlindLimit, "twice": c.Twice,
+		"lane": c.Lane, "owner": c.Owner, "rows": c.Rows, "lease": c.Lease, "blind": BlindLimit, "twice": c.Twice, "sender": c.Sender,
 	})
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[QueuedMessage])
 	if err != nil {
@@ -134,7 +138,9 @@ type TriesRecorded struct {
 // try that is the message's last and not yet recorded, so that writing it twice after a
 // commit whose outcome was not seen changes nothing. Rows are locked one after the other
 // in the order of their ids, here and where people move messages, so that no two wait
-// for each other; a lane's row is locked after its messages'.
+// for each other; a lane's row is locked after its messages'. One that is refused after
+// a try that may have arrived is as unknown as before; one of which nothing can have
+// arrived is free to have another sender.
 const sqlRecordTries = `
 WITH clock AS MATERIALIZED (SELECT billing.now() AS t),
 tries AS MATERIALIZED (
@@ -146,13 +152,15 @@ judged AS MATERIALIZED (
         CASE a.ended WHEN 'sent' THEN 0 WHEN 'unknown' THEN o.open_tries ELSE greatest(0, o.open_tries - 1) END AS open_tries,
         a.ended IN ('failed', 'unknown') AND o.first_try_at + @give_up::interval <= clock.t + a.wait AS given_up
     FROM clock, tries a, LATERAL (SELECT * FROM billing.outbox m WHERE m.id = a.id FOR UPDATE) o
-    WHERE (a.ended = 'sent' AND o.state IN ('queued', 'dead'))
+    WHERE (a.ended = 'sent' AND o.state IN ('queued', 'dead', 'dropped'))
        OR (o.state = 'queued' AND o.lease_owner = @owner AND o.last_try_at = a.claimed_at AND o.lease_until IS NOT NULL))
 UPDATE billing.outbox o
 SET state = CASE WHEN j.ended = 'sent' THEN 'sent' WHEN j.ended = 'refused' OR j.given_up THEN 'dead' ELSE 'queued' END,
     reason = CASE WHEN j.ended = 'sent' THEN '' WHEN j.ended = 'none' THEN o.reason
-        WHEN j.given_up AND j.open_tries > 0 THEN 'unknown' WHEN j.given_up THEN 'gave_up/' || j.reason ELSE j.reason END,
-    answer = CASE WHEN j.ended = 'none' THEN o.answer ELSE j.answer END, tries = j.tries, open_tries = j.open_tries,
+        WHEN (j.given_up OR j.ended = 'refused') AND j.open_tries > 0 THEN 'unknown' WHEN j.given_up THEN 'gave_up/' || j.reason ELSE j.reason END,
+    answer = CASE WHEN j.ended = 'none' THEN o.answer WHEN j.ended = 'refused' AND j.open_tries > 0 THEN concat_ws(': ', j.reason, nullif(j.answer, ''))
+        ELSE j.answer END,
+    sender = CASE WHEN j.tries = 0 OR (j.open_tries = 0 AND (j.ended = 'refused' OR j.given_up)) THEN '' ELSE o.sender END, tries = j.tries, open_tries = j.open_tries,
     first_try_at = CASE WHEN j.tries = 0 THEN NULL ELSE o.first_try_at END,
     next_at = CASE WHEN j.ended IN ('failed', 'unknown') THEN clock.t + j.wait
         WHEN j.ended = 'none' AND j.reason <> '' THEN clock.t ELSE o.next_at END,

@@ -228,18 +228,36 @@ func (f *FindingState) NoteRefund(ctx context.Context, tx pgx.Tx, r Resolved) er
 	return addFindingEvent(ctx, tx, f.ID, findingEvent{"refund", r.Person, r.Why, r.Refund, r.RequestID, r.Detail})
 }
 
+// GivenBack is what of a payment was given back by now.
+type GivenBack struct {
+	PaymentIntent string
+	Currency      string
+	RefundedMinor int64
+	Disputed      bool
+}
+
+// A payment that is looked at in review stands for nothing yet.
 const sqlNoteRefunded = `
 UPDATE billing.charges SET amount_refunded_minor = $2, disputed = $3
 WHERE payment_intent = $1 AND state IN ('succeeded', 'review')
-RETURNING billing_key`
+RETURNING billing_key, state = 'succeeded' AND lower(currency) = lower($4)`
 
-// NoteRefunded keeps what of a payment was given back, in minor units, with the charge
-// that it stands for, if it stands for one, and tells its customer.
-func NoteRefunded(ctx context.Context, tx pgx.Tx, out *Outbox, paymentIntent string, refundedMinor int64, disputed bool) error {
-	rows, _ := tx.Query(ctx, sqlNoteRefunded, paymentIntent, refundedMinor, disputed)
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+// NoteRefunded keeps what of a payment was given back with the charge that has it, if one
+// has. It tells the customer if the payment stands for the charge and is in its currency:
+// else nothing that can be said of the charge is true of the payment.
+func NoteRefunded(ctx context.Context, tx pgx.Tx, out *Outbox, g GivenBack) error {
+	var key string
+	var stands bool
+	var keys []string
+	rows, _ := tx.Query(ctx, sqlNoteRefunded, g.PaymentIntent, g.RefundedMinor, g.Disputed, g.Currency)
+	_, err := pgx.ForEachRow(rows, []any{&key, &stands}, func() error {
+		if stands {
+			keys = append(keys, key)
+		}
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("note what was refunded of %s: %w", paymentIntent, err)
+		return fmt.Errorf("note what was refunded of %s: %w", g.PaymentIntent, err)
 	}
 	return out.tell(ctx, tx, HappenedRefund, keys)
 }

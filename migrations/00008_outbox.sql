@@ -3,11 +3,15 @@
 -- Where the customer of a charge is written to, as it was when its try was recorded.
 -- Nothing that is frozen at Stripe rests on it.
 ALTER TABLE billing.charges ADD COLUMN email text NOT NULL DEFAULT '';
+-- What an older program recorded may be told of by this one.
+UPDATE billing.charges c SET email = a.email FROM billing.accounts a
+WHERE a.account_id = c.account_id AND a.email <> '' AND c.state NOT IN ('succeeded', 'void');
 
 -- outbox is what customers and other programs are told: one row for each message,
 -- written in the transaction of the change that causes it and frozen there, bytes
--- and all. The dedupe key names the message for good: it is Resend's idempotency key,
--- the Message-ID and the webhook-id. A lane is a queue of its own: all mail, or one
+-- and all. The dedupe key names the message for good: with origin, the Stripe account and
+-- mode of this ledger, it is Resend's idempotency key, the Message-ID and the webhook-id.
+-- sender is From and Reply-To of a mail, frozen with its first try. A lane is a queue of its own: all mail, or one
 -- endpoint. destination is an address of mail; of a webhook it is its lane, because the
 -- URL of an endpoint may be a secret. answer is the beginning of what the receiver said
 -- when it did not take the message. open_tries counts tries whose outcome is not known, so that the message
@@ -24,7 +28,9 @@ CREATE TABLE billing.outbox (
     period       text COLLATE "C" NOT NULL,
     account_id   text COLLATE "C" NOT NULL DEFAULT '',
     billing_key  text COLLATE "C" NOT NULL DEFAULT '',
+    origin       text COLLATE "C" NOT NULL DEFAULT '',
     payload      text NOT NULL,
+    sender       text NOT NULL DEFAULT '',
     created_at   timestamptz NOT NULL DEFAULT billing.now(),
     state        text NOT NULL DEFAULT 'queued',
     reason       text NOT NULL DEFAULT '',
@@ -50,17 +56,29 @@ CREATE TABLE billing.outbox (
     CONSTRAINT outbox_settled_check CHECK ((state = 'queued') = (settled_at IS NULL)),
     CONSTRAINT outbox_lease_check CHECK (state = 'queued' OR lease_until IS NULL)
 );
--- The queue of each lane: what is due first. A claim changes none of these columns.
+-- The queue of each lane: what is due first.
 CREATE INDEX outbox_queue_idx ON billing.outbox (lane, next_at, id) WHERE state = 'queued';
-CREATE INDEX outbox_dead_idx ON billing.outbox (lane, id) WHERE state IN ('dead', 'undeliverable');
+-- What may have arrived, the oldest try first, and what is under way: both are few, however
+-- long a queue is.
+CREATE INDEX outbox_open_idx ON billing.outbox (lane, first_try_at) WHERE state = 'queued' AND open_tries > 0;
+CREATE INDEX outbox_lease_idx ON billing.outbox (lane, lease_until) WHERE lease_until IS NOT NULL;
+-- These are counted after each send, and some never go away: no row is read for it.
+CREATE INDEX outbox_dead_idx ON billing.outbox (lane, reason) WHERE state = 'dead';
+CREATE INDEX outbox_undeliverable_idx ON billing.outbox (lane) WHERE state = 'undeliverable';
+-- The list for people passes by what was sent, which is nearly all.
+CREATE INDEX outbox_unsent_idx ON billing.outbox (id) INCLUDE (state, job) WHERE state <> 'sent';
 CREATE INDEX outbox_charge_idx ON billing.outbox (job, period, account_id);
 CREATE TRIGGER outbox_frozen BEFORE UPDATE ON billing.outbox
     FOR EACH ROW WHEN (
         (NEW.id, NEW.dedupe_key, NEW.kind, NEW.channel, NEW.lane, NEW.destination, NEW.job, NEW.period, NEW.account_id,
-            NEW.billing_key, NEW.payload, NEW.created_at)
+            NEW.billing_key, NEW.origin, NEW.payload, NEW.created_at)
         IS DISTINCT FROM
         (OLD.id, OLD.dedupe_key, OLD.kind, OLD.channel, OLD.lane, OLD.destination, OLD.job, OLD.period, OLD.account_id,
-            OLD.billing_key, OLD.payload, OLD.created_at))
+            OLD.billing_key, OLD.origin, OLD.payload, OLD.created_at))
+    EXECUTE FUNCTION billing.refuse_change();
+-- Every copy that may have arrived has one sender.
+CREATE TRIGGER outbox_sender_frozen BEFORE UPDATE ON billing.outbox
+    FOR EACH ROW WHEN (OLD.sender <> '' AND NEW.sender <> OLD.sender AND (NEW.sender <> '' OR NEW.open_tries > 0))
     EXECUTE FUNCTION billing.refuse_change();
 -- What was sent stays sent.
 CREATE TRIGGER outbox_sent_is_final BEFORE UPDATE ON billing.outbox

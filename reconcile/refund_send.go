@@ -143,7 +143,8 @@ func (r *Resolver) made(ctx context.Context, p *RefundPlan, refund gateway.Refun
 				return err
 			}
 		}
-		if err := ledger.NoteRefunded(ctx, tx, r.Outbox, pi.ID, pi.AmountRefundedMinor, pi.Disputed); err != nil {
+		back := ledger.GivenBack{PaymentIntent: pi.ID, Currency: pi.Currency, RefundedMinor: pi.AmountRefundedMinor, Disputed: pi.Disputed}
+		if err := ledger.NoteRefunded(ctx, tx, r.Outbox, back); err != nil {
 			return err
 		}
 		stays, err = r.resolveMade(ctx, tx, &f, by, *pi)

@@ -45,6 +45,8 @@ type LaneSender struct {
 	Sender Sender
 	// Endpoint is the URL of a lane of webhooks. It is in no row.
 	Endpoint string
+	// MailFrom is what the mails come from that were never tried, by SenderText.
+	MailFrom string
 	// Rate is messages a second, 0 unlimited. Concurrency is messages on their way at
 	// once, DefaultConcurrency if 0.
 	Rate        float64
@@ -119,17 +121,21 @@ type lane struct {
 	name     string
 	sender   Sender
 	endpoint string
+	mailFrom string
 	limiter  *rate.Limiter
 	workers  int
 	most     int // claimed at once
 
 	failures atomic.Int64 // of the receiver in a row, in this process
+	tooFast  atomic.Bool  // the receiver has said so since the last look
 	refused  atomic.Bool
 	gone     atomic.Bool
 
 	mu     sync.Mutex // guards what follows
 	size   int        // of the next claim
 	sick   int        // the lane's failures as the ledger has them
+	away   int        // messages that were turned away in a row
+	hushes int        // rounds in a row that ended because they were too fast
 	report LaneReport
 }
 
@@ -147,13 +153,13 @@ func (d *Dispatcher) newLane(l LaneSender) *lane {
 		most = int(max(1, min(maxBatch, l.Rate*turn.Seconds())))
 	}
 	workers = min(workers, most)
-	return &lane{d: d, name: l.Lane, sender: l.Sender, endpoint: l.Endpoint, limiter: rate.NewLimiter(limit, 1), workers: workers, most: most, size: workers}
+	return &lane{d: d, name: l.Lane, sender: l.Sender, endpoint: l.Endpoint, mailFrom: l.MailFrom, limiter: rate.NewLimiter(limit, 1), workers: workers, most: most, size: workers}
 }
 
 // run works until nothing is due, or the lane must be left.
 func (l *lane) run(ctx context.Context) error {
 	until := time.Now().Add(l.d.options.Wait)
-	for {
+	for locked := 0; ; {
 		health, err := l.look(ctx)
 		switch {
 		case err != nil || ctx.Err() != nil:
@@ -161,20 +167,31 @@ func (l *lane) run(ctx context.Context) error {
 		case health.StoppedFor != "" || health.Due == nil || l.refused.Load():
 			return nil
 		case *health.Due > 0:
-			if time.Now().Add(*health.Due).After(until) || !sleep(ctx, *health.Due) {
+			if !l.waits(ctx, *health.Due, until) {
 				return nil
 			}
 			continue
 		}
-		if err := l.drain(ctx); err != nil {
+		l.failures.Store(0)
+		l.tooFast.Store(false)
+		claimed, err := l.drain(ctx)
+		switch {
+		case err != nil:
 			return err
+		case claimed:
+			locked = 0
+		default:
+			// It is due, and somebody has its row.
+			if locked++; locked > maxLocked || !sleep(ctx, lockedPause) {
+				return nil
+			}
 		}
 	}
 }
 
 // look ends what is too old to be sent blindly, and reads how the lane is.
 func (l *lane) look(ctx context.Context) (h ledger.LaneHealth, err error) {
-	err = ledger.InTx(ctx, l.d.pool, func(tx pgx.Tx) error {
+	err = ledger.InQueueTx(ctx, l.d.pool, func(tx pgx.Tx) error {
 		dead, err := ledger.EndUnknown(ctx, tx, l.name, l.d.options.Twice)
 		if err != nil {
 			return err
@@ -190,33 +207,42 @@ func (l *lane) look(ctx context.Context) (h ledger.LaneHealth, err error) {
 	if l.sick = h.Failures; l.sick > 0 {
 		l.size = 1 // is it well again?
 	}
-	l.failures.Store(0)
 	return h, err
 }
 
 // drain sends groups until nothing is left or the receiver fails. A healthy lane has
 // two groups in hand, so that one is on its way while the other is claimed or recorded.
-func (l *lane) drain(ctx context.Context) error {
+// claimed says whether there was any.
+func (l *lane) drain(ctx context.Context) (claimed bool, err error) {
 	hands := 2
 	if l.sick > 0 || l.workers == 1 {
 		hands = 1
 	}
 	workers := max(1, l.workers/hands)
 	errs := make([]error, hands)
+	var some atomic.Bool
 	var all sync.WaitGroup
 	for i := range hands {
 		all.Go(func() {
-			for more := true; more && errs[i] == nil && ctx.Err() == nil; {
-				more, errs[i] = l.group(ctx, workers)
+			for n, more := 0, true; more && errs[i] == nil && ctx.Err() == nil; {
+				n, more, errs[i] = l.group(ctx, workers)
+				if n > 0 {
+					some.Store(true)
+				}
 			}
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	if l.tooFast.Load() {
+		l.mu.Lock()
+		l.hushes++
+		l.mu.Unlock()
+	}
+	return some.Load(), errors.Join(errs...)
 }
 
-// group claims, sends and records one group. more says that there may be another.
-func (l *lane) group(ctx context.Context, workers int) (more bool, err error) {
+// group claims, sends and records one group of n. more says that there may be another.
+func (l *lane) group(ctx context.Context, workers int) (n int, more bool, err error) {
 	l.mu.Lock()
 	size := l.size
 	l.mu.Unlock()
@@ -224,19 +250,19 @@ func (l *lane) group(ctx context.Context, workers int) (more bool, err error) {
 	var claimed []ledger.QueuedMessage
 	err = ledger.InQueueTx(ctx, l.d.pool, func(tx pgx.Tx) (err error) {
 		claimed, err = ledger.ClaimMessages(ctx, tx, ledger.MessageClaim{
-			Lane: l.name, Owner: l.d.owner, Rows: size, Lease: Lease, Twice: l.d.options.Twice,
+			Lane: l.name, Owner: l.d.owner, Rows: size, Lease: Lease, Twice: l.d.options.Twice, Sender: l.mailFrom,
 		})
 		return err
 	})
 	if err != nil || len(claimed) == 0 {
-		return false, err
+		return 0, false, err
 	}
 	tries, rest := l.sendAll(ctx, claimed, workers, began)
 	if err := l.record(ctx, tries, rest); err != nil {
-		return false, err
+		return len(claimed), false, err
 	}
 	l.resize(len(claimed), size, time.Since(began))
-	return !l.mustRest() && !l.refused.Load() && !l.gone.Load(), nil
+	return len(claimed), !l.mustRest() && !l.refused.Load() && !l.gone.Load(), nil
 }
 
 // resize claims more at once where that takes no time, so that a lease is never nearly
@@ -252,7 +278,11 @@ func (l *lane) resize(claimed, size int, took time.Duration) {
 	}
 }
 
-func (l *lane) mustRest() bool {
+func (l *lane) mustRest() bool { return l.tooFast.Load() || l.fails() }
+
+// fails reports whether the receiver failed often enough to be left alone; one that did
+// before, at once.
+func (l *lane) fails() bool {
 	n := l.failures.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,7 +335,7 @@ func (l *lane) send(ctx context.Context, m *ledger.QueuedMessage) Outcome {
 	message := Message{ID: m.ID, DedupeKey: m.DedupeKey, Kind: m.Kind, Destination: m.Destination, Created: m.CreatedAt}
 	if m.Channel == ledger.ChannelWebhook {
 		message.Destination, message.Body = l.endpoint, []byte(m.Payload)
-	} else if err := json.Unmarshal([]byte(m.Payload), &message.Email); err != nil || message.Email == nil {
+	} else if err := json.Unmarshal([]byte(m.Payload), &message.Email); err != nil || message.Email == nil || message.Email.sentBy(m.Sender) != nil {
 		return Outcome{Verdict: Permanent, Reason: "unreadable_payload"}
 	}
 	return l.sender.Send(ctx, message)
@@ -317,11 +347,15 @@ func (l *lane) judge(t *ledger.Try, m *ledger.QueuedMessage, o Outcome) {
 	switch o.Verdict {
 	case Sent:
 		t.End = ledger.TrySent
-		l.failures.Store(0)
+		l.took()
 	case Permanent:
-		// Whoever says no to a message is there.
 		t.End = ledger.TryRefused
-		l.failures.Store(0)
+		switch {
+		case !o.TurnedAway:
+			l.failures.Store(0) // whoever says no to a message is there
+		case l.spares():
+			t.End = ledger.TryFailed
+		}
 	case Gone:
 		t.End = ledger.TryRefused
 		l.gone.Store(true)
@@ -332,7 +366,11 @@ func (l *lane) judge(t *ledger.Try, m *ledger.QueuedMessage, o Outcome) {
 		l.refused.Store(true)
 	case Temporary:
 		t.End = ledger.TryFailed
-		l.failures.Add(1)
+		if o.TooFast && l.hushed() {
+			t.Wait = max(hushRest, o.RetryAfter)
+		} else {
+			l.failures.Add(1)
+		}
 	default:
 		t.End = ledger.TryUnknown
 		l.failures.Add(1)

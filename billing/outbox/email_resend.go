@@ -182,9 +182,9 @@ func (a *resendAnswer) refusal() Outcome {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired:
 		o.Verdict = Stop
 	case http.StatusTooManyRequests:
-		o.Verdict = Temporary
+		o.Verdict, o.TooFast = Temporary, true
 		if strings.HasSuffix(a.name, "_quota_exceeded") {
-			o.Reason = "quota_exceeded"
+			o.Reason, o.TooFast = "quota_exceeded", false // of a day or a month: no pause helps
 		}
 	default:
 		if a.status >= 300 && a.status < 400 {

@@ -44,7 +44,7 @@ var notTheCustomers = []string{
 // mailKind is the mail that a change causes, empty for none.
 func mailKind(c *ledger.Change) string {
 	switch {
-	case c.Happened == ledger.HappenedRefund:
+	case c.Happened == ledger.HappenedRefund && !c.Accepted:
 		return KindRefundNoted
 	case c.Happened != ledger.HappenedMove:
 		return ""

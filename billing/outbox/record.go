@@ -41,7 +41,12 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 // does so whatever became of ctx: these messages were sent.
 func (l *lane) record(ctx context.Context, tries []ledger.Try, rest time.Duration) error {
 	slices.SortFunc(tries, func(a, b ledger.Try) int { return int(a.ID - b.ID) })
-	if l.mustRest() {
+	hushed := l.tooFast.Load()
+	if hushed {
+		rest = max(rest, hushRest)
+	}
+	fails := l.fails() || rest > 0 && !hushed
+	if fails {
 		rest = max(rest, restFor(l.failuresSoFar()+1))
 	}
 	well := slices.ContainsFunc(tries, func(t ledger.Try) bool { return t.End == ledger.TrySent }) && rest == 0
@@ -54,8 +59,10 @@ func (l *lane) record(ctx context.Context, tries []ledger.Try, rest time.Duratio
 			switch {
 			case l.gone.Load():
 				return ledger.StopLane(ctx, tx, l.name, "gone")
-			case rest > 0:
+			case fails:
 				return ledger.RestLane(ctx, tx, l.name, rest)
+			case rest > 0:
+				return ledger.PauseLane(ctx, tx, l.name, rest)
 			case well && l.failuresSoFar() > 0:
 				return ledger.LaneIsWell(ctx, tx, l.name)
 			}
@@ -74,7 +81,7 @@ func (l *lane) record(ctx context.Context, tries []ledger.Try, rest time.Duratio
 		l.sick = 0
 	}
 	l.mu.Unlock()
-	if rest > 0 {
+	if fails {
 		l.failures.Store(max(l.failures.Load(), laneFailures))
 		l.d.options.Log.Warn("the receiver is left alone for a while", "lane", l.name, "for", rest.Round(time.Second))
 	}

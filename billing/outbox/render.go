@@ -28,7 +28,7 @@ type Mail struct {
 func (w *Writer) data(c *ledger.Change) Mail {
 	d := Mail{
 		Company: w.company, Name: oneLine(c.Name), AccountID: oneLine(c.AccountID), Period: monthText(c.Period),
-		Amount: majorText(c.Amount, c.Currency), Refunded: minorText(c.RefundedMinor, c.Currency),
+		Amount: amountOf(c) + " " + strings.ToUpper(c.Currency), Refunded: minorText(c.RefundedMinor, c.Currency),
 		Description: descriptionOf(c.Body), Date: c.At.UTC().Format("2 January 2006"), Reference: c.BillingKey,
 	}
 	if d.Name == "" {
@@ -56,12 +56,18 @@ func monthText(p ledger.Period) string {
 	return t.Format("January 2006")
 }
 
-func majorText(amount, currency string) string {
-	d, err := decimal.NewFromString(amount)
-	if err != nil {
-		return amount + " " + strings.ToUpper(currency)
+// amountOf is the amount as Stripe has it, or what was invoiced where it never could be
+// asked for, in major units.
+func amountOf(c *ledger.Change) string {
+	currency := money.Currency(strings.ToLower(c.Currency))
+	if c.AmountMinor != 0 {
+		return money.Format(money.FromMinor(c.AmountMinor, currency), currency)
 	}
-	return money.Format(d, money.Currency(currency)) + " " + strings.ToUpper(currency)
+	d, err := decimal.NewFromString(c.Amount)
+	if err != nil {
+		return c.Amount
+	}
+	return money.Format(d, currency)
 }
 
 func minorText(minor int64, currency string) string {

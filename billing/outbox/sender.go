@@ -76,6 +76,12 @@ type Outcome struct {
 	Answer string
 	// ProviderID is what the receiver calls the message, where it says so.
 	ProviderID string
+	// TurnedAway says of a Permanent refusal that it may be the receiver's and not the
+	// message's fault: what stands before it redirects, wants a login, or knows no such
+	// place. Many in a row are no verdict on as many messages.
+	TurnedAway bool
+	// TooFast says of a Temporary refusal that only the rate was too high.
+	TooFast bool
 	// RetryAfter is what the receiver asked to wait before the next try of any
 	// message to it; zero if it said nothing. At most MaxRetryAfter.
 	RetryAfter time.Duration

@@ -164,6 +164,10 @@ func (w *Webhook) signatures(id string, at time.Time, body []byte) (string, erro
 // busy are the refusals that are about the moment, and not about the message.
 var busy = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
 
+// elsewhere are the refusals, beside redirects, that a proxy gives for a receiver that is
+// replaced or set up wrongly.
+var elsewhere = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}
+
 func (w *Webhook) outcome(res *http.Response) Outcome {
 	o := Outcome{Verdict: Permanent, Reason: "http_" + strconv.Itoa(res.StatusCode)}
 	switch code := res.StatusCode; {
@@ -176,9 +180,11 @@ func (w *Webhook) outcome(res *http.Response) Outcome {
 	case code == http.StatusBadGateway, code == http.StatusGatewayTimeout:
 		o.Verdict = Unknown // a proxy does not know what became of it
 	case code >= 500 && code < 600, slices.Contains(busy, code):
-		o.Verdict = Temporary
+		o.Verdict, o.TooFast = Temporary, code == http.StatusTooManyRequests
 	default:
-		return o // a redirect leads anywhere; the rest says that these bytes are not wanted
+		// A redirect leads anywhere; the rest says that these bytes are not wanted.
+		o.TurnedAway = code >= 300 && code < 400 || slices.Contains(elsewhere, code)
+		return o
 	}
 	o.RetryAfter = retryAfter(res.Header, w.cfg.Now())
 	return o

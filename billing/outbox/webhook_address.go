@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"syscall"
 )
 
@@ -93,6 +94,8 @@ func checkEndpoint(endpoint string, allowHTTP bool, allowed []netip.Prefix) erro
 	case "":
 	case notHTTPS:
 		return wrong("WEBHOOK_URL", "must begin with https://; BILLING_WEBHOOK_HTTP=true allows http:// too")
+	case badHost:
+		return wrong("WEBHOOK_URL", "must name its host in ASCII letters, digits, hyphens and dots, a name with other letters by its xn-- form, or as an IP address")
 	default:
 		return wrong("WEBHOOK_URL", "must be like https://host/path, without a name, a password or a fragment")
 	}
@@ -109,6 +112,7 @@ func checkEndpoint(endpoint string, allowHTTP bool, allowed []netip.Prefix) erro
 // Why no try of a URL could be good.
 const (
 	malformed = "endpoint_malformed"
+	badHost   = "endpoint_host"
 	notHTTPS  = "endpoint_not_https"
 )
 
@@ -117,10 +121,35 @@ func badEndpoint(endpoint string, allowHTTP bool) string {
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Opaque != "" || u.Fragment != "" {
 		return malformed
 	}
+	if !isHost(u.Hostname()) {
+		return badHost
+	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !allowHTTP) {
 		return notHTTPS
 	}
 	return ""
+}
+
+// isHost reports whether a name is one of the DNS or an IP address. A URL may hold any
+// bytes there, also such as Postgres takes in no text: the name is part of the lane's.
+func isHost(name string) bool {
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return ip.Zone() == ""
+	}
+	name = strings.TrimSuffix(name, ".")
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, noLabel) {
+			return false
+		}
+	}
+	return true
+}
+
+func noLabel(r rune) bool {
+	return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
 // Resolves asks where the name of an endpoint leads, and whether that may be sent to.

@@ -289,15 +289,26 @@ func TestWebhookReachesNothingInside(t *testing.T) {
 func TestWebhookEndpoints(t *testing.T) {
 	strict := newWebhook(t, WebhookConfig{})
 	for endpoint, reason := range map[string]string{
-		"":                            "endpoint_malformed",
-		"hidden":                      "endpoint_malformed",
-		"https://":                    "endpoint_malformed",
-		"https://u:hidden@h.example/": "endpoint_malformed",
-		"https:hidden":                "endpoint_malformed",
-		"https://h.example/#hidden":   "endpoint_malformed",
-		"https://h.example/\nhidden":  "endpoint_malformed",
-		"http://h.example/hidden":     "endpoint_not_https",
-		"file://h.example/hidden":     "endpoint_not_https",
+		"":                                "endpoint_malformed",
+		"hidden":                          "endpoint_malformed",
+		"https://":                        "endpoint_malformed",
+		"https://u:hidden@h.example/":     "endpoint_malformed",
+		"https:hidden":                    "endpoint_malformed",
+		"https://h.example/#hidden":       "endpoint_malformed",
+		"https://h.example/\nhidden":      "endpoint_malformed",
+		"https://h%FFx.example/hidden":    "endpoint_host",
+		"https://h%C3%A4.example/hidden":  "endpoint_host",
+		"https://hä.example/hidden":       "endpoint_host",
+		"https://h_x.example/hidden":      "endpoint_host",
+		"https://h..example/hidden":       "endpoint_host",
+		"https://.example/hidden":         "endpoint_host",
+		"https://-h.example/hidden":       "endpoint_host",
+		"https://h-.example/hidden":       "endpoint_host",
+		"https://[fe80::1%25eth0]/hidden": "endpoint_host",
+		"https://" + strings.Repeat("h", 64) + ".example/hidden":         "endpoint_host",
+		"https://" + strings.Repeat("h23456789.", 26) + "example/hidden": "endpoint_host",
+		"http://h.example/hidden":                                        "endpoint_not_https",
+		"file://h.example/hidden":                                        "endpoint_not_https",
 	} {
 		wantOutcome(t, endpoint, strict.Send(t.Context(), testEvent(endpoint)), Permanent, reason)
 		var config *ConfigError
@@ -313,8 +324,10 @@ func TestWebhookEndpoints(t *testing.T) {
 	if err := newLocalWebhook(t).CheckEndpoint("http://127.0.0.1/"); err != nil {
 		t.Error(err)
 	}
-	if err := strict.CheckEndpoint("https://h.example/hooks?x=1"); err != nil {
-		t.Error(err)
+	for _, fine := range []string{"https://h.example/hooks?x=1", "https://xn--h-0fa.example/", "https://h-1.H.example.:8443/", "https://1.1.1.1/", "https://[2606:4700::1111]:8443/"} {
+		if err := strict.CheckEndpoint(fine); err != nil {
+			t.Error(fine, err)
+		}
 	}
 }
 

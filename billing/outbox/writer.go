@@ -40,8 +40,7 @@ type Config struct {
 // Writer renders what changes have to be told.
 type Writer struct {
 	config    Config
-	from      string
-	replyTo   string
+	sender    envelope
 	company   string
 	templates map[string]mailTemplate
 }
@@ -73,18 +72,13 @@ func NewWriter(c Config) (*Writer, error) {
 	}
 	from, err := mail.ParseAddress(c.From)
 	if err != nil {
-		return nil, wrong("MAIL_FROM", "must be an address, such as Acme <billing@acme.example>")
+		return nil, wrong("MAIL_FROM", wantAddress)
 	}
-	w.from, w.company = from.String(), oneLine(from.Name)
-	if w.company == "" {
+	if w.company = oneLine(from.Name); w.company == "" {
 		_, w.company, _ = strings.Cut(from.Address, "@")
 	}
-	if c.ReplyTo != "" {
-		to, err := mail.ParseAddress(c.ReplyTo)
-		if err != nil {
-			return nil, wrong("MAIL_REPLY_TO", "must be an address")
-		}
-		w.replyTo = to.String()
+	if w.sender, err = senderOf(c.From, c.ReplyTo); err != nil {
+		return nil, err
 	}
 	if err := w.checkPayURL(); err != nil {
 		return nil, err
@@ -159,7 +153,8 @@ func (w *Writer) messages(changes []ledger.Change) (list []ledger.Message) {
 func (w *Writer) mail(kind string, c *ledger.Change) ledger.Message {
 	m := ledger.Message{
 		DedupeKey: mailKey(kind, c), Kind: kind, Channel: ledger.ChannelEmail, Lane: MailLane,
-		Job: c.Job, Period: c.Period, AccountID: c.AccountID, BillingKey: c.BillingKey, State: ledger.MessageQueued,
+		Job: c.Job, Period: c.Period, AccountID: c.AccountID, BillingKey: c.BillingKey, Origin: originOf(c),
+		State: ledger.MessageQueued,
 	}
 	address, err := addressOf(c)
 	if err != nil {
@@ -215,7 +210,7 @@ func (w *Writer) Sample(kind string, c ledger.Change) (Email, error) {
 	if err != nil {
 		return Email{}, &TemplateError{kind, err}
 	}
-	email := Email{From: w.from, ReplyTo: w.replyTo, Subject: subject, Text: text, HTML: html}
+	email := Email{From: w.sender.From, ReplyTo: w.sender.ReplyTo, Subject: subject, Text: text, HTML: html}
 	if to, err := addressOf(&c); err == nil {
 		email.To = to.String()
 	}

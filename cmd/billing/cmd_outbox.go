@@ -13,8 +13,10 @@ import (
 )
 
 const outboxReleaseHelp = `Queues dead letters again, also those that may have arrived: who releases one
-answers for its being sent twice. With --lane alone it lets an endpoint that was
-stopped (it answered 410) have messages again.
+answers for its being sent twice. What was dropped by mistake is released by --id, or
+with --state dropped. With --lane alone it lets an endpoint that was stopped (it
+answered 410) have messages again. What it acts on is typed: BILLING_PERIOD and
+BILLING_JOB choose nothing here, and without --job it is of all jobs.
 
 Example:
    billing outbox release --id 4182 --why "mailbox is there again"
@@ -24,7 +26,9 @@ Exit codes: 0 done   64 usage, or nothing was chosen   69 Postgres unreachable
    77 refused   78 configuration`
 
 const outboxDropHelp = `Gives messages up: dead letters, those without an address, and what is still queued
-and not under way. Nothing is deleted; they stay in the list as dropped.
+and not under way. Nothing is deleted; they stay in the list as dropped, and release
+--id queues one again. What it acts on is typed: BILLING_PERIOD and BILLING_JOB choose
+nothing here, and without --job it is of all jobs.
 
 Example:
    billing outbox drop --id 4182 --why "customer has left"
@@ -51,7 +55,7 @@ func (a *app) outboxCommand(code *int) *cli.Command {
 			a.outboxListCommand(code),
 			a.command(code, &cli.Command{
 				Name: "release", Usage: "queue dead letters again", Description: outboxReleaseHelp,
-				Flags: append(messageFlags(), reasonFlag(), whyFlag(), byFlag()),
+				Flags: append(messageFlags(), reasonFlag(), stateFlag("dead; with --id dropped too"), whyFlag(), byFlag()),
 			}, outboxRelease),
 			a.command(code, &cli.Command{
 				Name: "drop", Usage: "give messages up", Description: outboxDropHelp,
@@ -68,10 +72,10 @@ func (a *app) outboxCommand(code *int) *cli.Command {
 	})
 }
 
-// messageFlags choose messages.
+// messageFlags choose messages. None has a variable: what is dropped must be typed.
 func messageFlags() []cli.Flag {
 	return []cli.Flag{
-		periodFlag(),
+		&cli.StringFlag{Name: "period", Usage: "only messages about this month, such as 2026-10"},
 		&cli.StringFlag{Name: "account", Usage: "only messages about this account"},
 		&cli.Int64SliceFlag{Name: "id", Usage: "only this message; may be repeated"},
 		&cli.StringFlag{Name: "kind", Usage: "only messages of this kind, such as receipt or charge.succeeded"},
@@ -87,10 +91,13 @@ func stateFlag(otherwise string) cli.Flag {
 	return &cli.StringSliceFlag{Name: "state", Usage: "queued, sent, dead, undeliverable or dropped; may be repeated", DefaultText: otherwise}
 }
 
-// messagesAsked reads which messages are wanted.
-func messagesAsked(c *cli.Context, otherwise ...ledger.MessageState) (q ledger.MessageQuery, err error) {
-	if q.Job, err = jobOf(c); err != nil {
-		return q, err
+// messagesAsked reads which messages are wanted. The outbox is of all jobs, and so is
+// what is asked without --job.
+func (a *app) messagesAsked(c *cli.Context, otherwise ...ledger.MessageState) (q ledger.MessageQuery, err error) {
+	if a.typed("job") {
+		if q.Job, err = jobOf(c); err != nil {
+			return q, err
+		}
 	}
 	if q.Period, err = periodIfGiven(c); err != nil {
 		return q, err
@@ -123,8 +130,8 @@ func messageState(text string) (ledger.MessageState, bool) {
 }
 
 // changing is what release and drop have in common: something must be chosen, and why.
-func changing(ctx context.Context, c *cli.Context, otherwise ...ledger.MessageState) (q ledger.MessageQuery, err error) {
-	if q, err = messagesAsked(c, otherwise...); err != nil {
+func (a *app) changing(c *cli.Context, otherwise ...ledger.MessageState) (q ledger.MessageQuery, err error) {
+	if q, err = a.messagesAsked(c, otherwise...); err != nil {
 		return q, err
 	}
 	switch {
@@ -141,11 +148,15 @@ type movedJSON struct {
 }
 
 func outboxRelease(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	q, err := changing(ctx, c, ledger.MessageDead)
+	may := []ledger.MessageState{ledger.MessageDead}
+	if c.IsSet("id") {
+		may = append(may, ledger.MessageDropped) // who names one means it
+	}
+	q, err := a.changing(c, may...)
 	if err != nil {
 		return nil, err
 	}
-	laneAlone := q.Lane != "" && q.IDs == nil && q.Kind == "" && q.Account == "" && q.Period == "" && q.Reason == ""
+	laneAlone := q.Lane != "" && q.Job == "" && !c.IsSet("state") && q.IDs == nil && q.Kind == "" && q.Account == "" && q.Period == "" && q.Reason == ""
 	return a.changeMessages(ctx, c, q, func(tx pgx.Tx, person, why string) ([]int64, error) {
 		if laneAlone {
 			return nil, ledger.ResumeLane(ctx, tx, q.Lane, person, why)
@@ -155,7 +166,7 @@ func outboxRelease(ctx context.Context, a *app, c *cli.Context) (*result, error)
 }
 
 func outboxDrop(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	q, err := changing(ctx, c, ledger.MessageDead, ledger.MessageUndeliverable)
+	q, err := a.changing(c, ledger.MessageDead, ledger.MessageUndeliverable)
 	if err != nil {
 		return nil, err
 	}

@@ -6,16 +6,21 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/chargeonce/billing/billing/outbox"
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/reconcile/export"
 )
 
 const outboxListHelp = `Lists messages, the oldest first: without --state those that are queued, dead or
 undeliverable. States: queued, sent, dead (the reason says why; a person releases or
-drops it), undeliverable (the account had no address), dropped. What a receiver said to what it did not take stands beside the reason.
+drops it), undeliverable (the account had no address), dropped. What a receiver said
+to what it did not take stands beside the reason. Without --job it has those of all
+jobs. Under idempotency_key Resend knows a mail, under message_id a mail server, and
+under webhook_id an endpoint; csv and --json have them, and the text of a single one.
 
 Example:
    billing outbox list
@@ -56,11 +61,16 @@ type messageJSON struct {
 	SettledAt   string `json:"settled_at"`
 	ProviderID  string `json:"provider_id"`
 	Destination string `json:"destination"`
+	// What receivers know it by.
+	IdempotencyKey string `json:"idempotency_key"` // Resend
+	MessageID      string `json:"message_id"`      // a mail server
+	WebhookID      string `json:"webhook_id"`
 }
 
 var messageColumns = []string{
 	"id", "dedupe_key", "kind", "lane", "job", "period", "account_id", "state", "reason", "tries", "open_tries", "created_at",
 	"first_try_at", "next_at", "settled_at", "provider_id", "destination", "answer",
+	"idempotency_key", "message_id", "webhook_id",
 }
 
 func messageLine(m *ledger.MessageLine) messageJSON {
@@ -69,6 +79,8 @@ func messageLine(m *ledger.MessageLine) messageJSON {
 		State: string(m.State), Reason: m.Reason, Tries: m.Tries, OpenTries: m.OpenTries, CreatedAt: rfc3339(&m.CreatedAt),
 		FirstTryAt: rfc3339(m.FirstTryAt), SettledAt: rfc3339(m.SettledAt), ProviderID: m.ProviderID, Destination: m.Destination, Answer: m.Answer,
 	}
+	names := outbox.NamesOf(m.Channel, m.SentAs, m.FromDomain)
+	l.IdempotencyKey, l.MessageID, l.WebhookID = names.IdempotencyKey, names.MessageID, names.WebhookID
 	if m.State == ledger.MessageQueued {
 		l.NextAt = rfc3339(&m.NextAt)
 	}
@@ -95,7 +107,7 @@ type messagesJSON struct {
 }
 
 func outboxList(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	query, err := messagesAsked(c, ledger.MessageQueued, ledger.MessageDead, ledger.MessageUndeliverable)
+	query, err := a.messagesAsked(c, ledger.MessageQueued, ledger.MessageDead, ledger.MessageUndeliverable)
 	if err != nil {
 		return nil, err
 	}
@@ -116,29 +128,62 @@ func outboxList(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return out, a.writeMessages(ctx, pool, query)
 	}
 	details := messagesJSON{Messages: []messageJSON{}}
-	t := a.newTable(table.Row{"message", "state", "reason", "tries", "kind", "period", "account", "lane", "due"}, 1, 4)
-	err = ledger.EachMessage(ctx, pool, query, func(m ledger.MessageLine) error {
-		l := messageLine(&m)
-		if details.Total++; details.Total <= keptFindings {
-			details.Messages = append(details.Messages, l)
+	var jobs bool
+	err = ledger.InReadTx(ctx, pool, func(tx pgx.Tx) (err error) {
+		if details.Total, jobs, err = ledger.CountMessages(ctx, tx, query); err != nil {
+			return err
 		}
-		if details.Total <= listedFindings {
-			t.AppendRow(table.Row{l.ID, l.State, l.why(), l.Tries, l.Kind, l.Period, clean(l.AccountID), clean(l.Lane), l.NextAt})
+		most := listedFindings
+		if a.json {
+			most = keptFindings
 		}
-		return nil
+		return ledger.EachMessage(ctx, tx, query, most, func(m ledger.MessageLine) error {
+			details.Messages = append(details.Messages, messageLine(&m))
+			return nil
+		})
 	})
 	out.Details = details
-	switch {
-	case err != nil:
+	if err != nil {
 		return out, err
-	case details.Total == 0:
-		return out, a.emit("no messages\n")
+	}
+	return out, a.emit(a.messagesText(details, jobs))
+}
+
+// messagesText is the list for people. jobs says that it is of more than one.
+func (a *app) messagesText(list messagesJSON, jobs bool) string {
+	if list.Total == 0 {
+		return "no messages\n"
+	}
+	header := table.Row{"message", "state", "reason", "tries", "kind", "period", "account", "lane", "due"}
+	if jobs {
+		header = append(header, "job")
+	}
+	t := a.newTable(header, 1, 4)
+	for _, l := range list.Messages[:min(len(list.Messages), listedFindings)] {
+		row := table.Row{l.ID, l.State, l.why(), l.Tries, l.Kind, l.Period, clean(l.AccountID), clean(l.Lane), l.NextAt}
+		if jobs {
+			row = append(row, clean(l.Job))
+		}
+		t.AppendRow(row)
 	}
 	text := t.Render() + "\n"
-	if more := details.Total - listedFindings; more > 0 {
+	if more := list.Total - listedFindings; more > 0 {
 		text += fmt.Sprintf("and %d more; --format csv has them all\n", more)
 	}
-	return out, a.emit(text)
+	if len(list.Messages) == 1 {
+		text += list.Messages[0].names()
+	}
+	return text
+}
+
+// names are what a person searches for at the receiver.
+func (l messageJSON) names() (text string) {
+	for _, n := range [][2]string{{"Resend's idempotency key", l.IdempotencyKey}, {"Message-ID", l.MessageID}, {"webhook-id", l.WebhookID}} {
+		if n[1] != "" {
+			text += n[0] + ": " + clean(n[1]) + "\n"
+		}
+	}
+	return text
 }
 
 func (a *app) writeMessages(ctx context.Context, q ledger.Querier, query ledger.MessageQuery) error {
@@ -146,11 +191,12 @@ func (a *app) writeMessages(ctx context.Context, q ledger.Querier, query ledger.
 	if err := w.Write(messageColumns); err != nil {
 		return asOutput(err)
 	}
-	err := ledger.EachMessage(ctx, q, query, func(m ledger.MessageLine) error {
+	err := ledger.EachMessage(ctx, q, query, 0, func(m ledger.MessageLine) error {
 		l := messageLine(&m)
 		return asOutput(w.Write([]string{
 			strconv.FormatInt(l.ID, 10), l.DedupeKey, l.Kind, l.Lane, l.Job, l.Period, l.AccountID, l.State, l.Reason, strconv.Itoa(l.Tries),
 			strconv.Itoa(l.OpenTries), l.CreatedAt, l.FirstTryAt, l.NextAt, l.SettledAt, export.Disarm(l.ProviderID), export.Disarm(l.Destination), export.Disarm(l.Answer),
+			export.Disarm(l.IdempotencyKey), export.Disarm(l.MessageID), l.WebhookID,
 		}))
 	})
 	if err != nil {

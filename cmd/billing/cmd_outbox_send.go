@@ -25,10 +25,14 @@ It charges nobody, and no charge ever waits for it.
 
 Example:
    billing outbox send
-   billing outbox send --mail-rate 10 --wait 1m
+   billing outbox send --mail-rate 10 --wait-due 1m
 
-Exit codes: 0 all is sent   4 dead letters or a stopped endpoint need a person
-   64 usage   69 Postgres unreachable   75 messages wait for a receiver that failed
+Rates are of this process: where several send at once, they add up. An answer of 429
+is waited out here, up to 30 seconds at a time.
+
+Exit codes: 0 all is sent   4 dead letters, a stopped endpoint, or messages that
+   nothing here sends need a person   64 usage   69 Postgres unreachable   75 messages
+   wait, and the next start tries them again (before 4, where both hold)
    77 a receiver refuses our key   78 configuration   130, 143 interrupted`
 
 func (a *app) outboxSendCommand(code *int) *cli.Command {
@@ -48,6 +52,7 @@ func (a *app) outboxSendCommand(code *int) *cli.Command {
 type sendJSON struct {
 	Sent          int64    `json:"sent"`
 	Queued        int64    `json:"queued"`
+	Waiting       int64    `json:"waiting"` // of queued: the next start tries them again
 	Dead          int64    `json:"dead"`
 	Unknown       int64    `json:"unknown"`
 	Undeliverable int64    `json:"undeliverable"`
@@ -112,18 +117,22 @@ func (a *app) sendOptions(c *cli.Context) (o outbox.Options, err error) {
 
 // lanesOf is every lane that this host can send for.
 func lanesOf(c *cli.Context) (lanes []outbox.LaneSender, err error) {
+	config, err := messagesOf()
+	if err != nil {
+		return nil, err
+	}
 	mails, err := mailSender()
 	if err != nil {
 		return nil, err
 	}
 	if mails != nil {
-		lanes = append(lanes, outbox.LaneSender{Lane: outbox.MailLane, Sender: mails, Rate: c.Float64("mail-rate"), Concurrency: c.Int("senders")})
+		from, err := outbox.SenderText(config.From, config.ReplyTo)
+		if err != nil {
+			return nil, asSetting(err)
+		}
+		lanes = append(lanes, outbox.LaneSender{Lane: outbox.MailLane, Sender: mails, MailFrom: from, Rate: c.Float64("mail-rate"), Concurrency: c.Int("senders")})
 	}
 	hooks, err := webhookSender()
-	if err != nil {
-		return nil, err
-	}
-	config, err := messagesOf()
 	if err != nil {
 		return nil, err
 	}
@@ -159,18 +168,20 @@ func (a *app) afterSending(ctx context.Context, pool *pgxpool.Pool, lanes []outb
 		details.Dead += l.Dead
 		details.Unknown += l.Unknown
 		details.Undeliverable += l.Undeliverable
-		if l.StoppedFor != "" {
+		switch {
+		case l.StoppedFor != "":
 			details.Stopped = append(details.Stopped, l.Lane)
 			a.warn(out, "lane %s is stopped: %s; billing outbox release --lane %s", l.Lane, l.StoppedFor, l.Lane)
-		}
-		if l.Queued > 0 && !slices.ContainsFunc(lanes, func(s outbox.LaneSender) bool { return s.Lane == l.Lane }) {
+		case slices.ContainsFunc(lanes, func(s outbox.LaneSender) bool { return s.Lane == l.Lane }):
+			details.Waiting += l.Queued
+		case l.Queued > 0:
 			a.warn(out, "lane %s has %d messages and nothing here to send them with", l.Lane, l.Queued)
 		}
 	}
 	if details.Undeliverable > 0 {
 		a.warn(out, "%d messages have no address to go to: billing outbox list --state undeliverable", details.Undeliverable)
 	}
-	text := fmt.Sprintf("%d sent, %d waiting, %d dead letters\n", details.Sent, details.Queued, details.Dead)
+	text := fmt.Sprintf("%d sent, %d waiting, %d dead letters\n", details.Sent, details.Waiting, details.Dead)
 	if err := a.emit(text); err != nil {
 		return err
 	}
@@ -180,9 +191,9 @@ func (a *app) afterSending(ctx context.Context, pool *pgxpool.Pool, lanes []outb
 		}
 	}
 	switch {
-	case details.Queued > 0 && len(details.Stopped) == 0:
-		return waitingError{details.Queued}
-	case details.Dead > 0 || len(details.Stopped) > 0:
+	case details.Waiting > 0:
+		return waitingError{details.Waiting}
+	case details.Dead > 0 || len(details.Stopped) > 0 || details.Queued > 0:
 		return &billing.PersonError{Code: "dead_letters", Msg: "messages need a person", Hint: "billing outbox list shows them; release or drop them"}
 	}
 	return nil

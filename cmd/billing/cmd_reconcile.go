@@ -127,7 +127,7 @@ func startLooking(ctx context.Context, a *app, c *cli.Context) (*looking, func()
 	live := client.Livemode()
 	l.out = &result{Job: string(job), Livemode: &live}
 	closeAll := func() { client.Close(); pool.Close() }
-	if l.outbox, err = openOutbox(ctx, pool); err != nil {
+	if l.outbox, err = a.openOutbox(ctx, pool, job, l.dryRun); err != nil {
 		closeAll()
 		return nil, nil, err
 	}
@@ -240,12 +240,17 @@ func (l *looking) period(ctx context.Context, period ledger.Period, rebuild bool
 		return l.look(ctx, work, func() {})
 	}
 	var before func(context.Context, pgx.Tx) error
+	var unknown int64
 	if rebuild {
-		before = func(ctx context.Context, tx pgx.Tx) error {
-			return ledger.Rebuild(ctx, tx, l.job, period, l.person, l.why)
+		before = func(ctx context.Context, tx pgx.Tx) (err error) {
+			unknown, err = ledger.Rebuild(ctx, tx, l.job, period, l.person, l.why)
+			return err
 		}
 	}
 	err = l.owning(ctx, work, before)
+	if unknown > 0 {
+		l.a.warn(l.out, "%d messages that waited may have been sent since the backup: billing outbox list --state dead; release or drop them", unknown)
+	}
 	var held *ledger.HeldError
 	if errors.As(err, &held) && !rebuild {
 		l.a.warn(l.out, "%s: what Stripe does not show is left to it", held)

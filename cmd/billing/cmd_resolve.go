@@ -115,7 +115,7 @@ func resolve(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	s.r = &reconcile.Resolver{
 		Pool: s.pool, Job: s.job, Person: personOf(c), Why: strings.TrimSpace(c.String("why")), DryRun: c.Bool("dry-run"), Log: a.log,
 	}
-	if s.r.Outbox, err = openOutbox(ctx, s.pool); err != nil {
+	if s.r.Outbox, err = a.openOutbox(ctx, s.pool, s.job, s.r.DryRun); err != nil {
 		return s.out, err
 	}
 	done, err := s.connect(ctx)

@@ -114,7 +114,7 @@ func (a *app) openAndRun(ctx context.Context, c *cli.Context, opts billing.Optio
 		return nil, err
 	}
 	m.limitedBy(client.RateLimited)
-	if opts.Outbox, err = openOutbox(ctx, pool); err != nil {
+	if opts.Outbox, err = a.openOutbox(ctx, pool, opts.Job, false); err != nil {
 		return nil, err
 	}
 	return a.runPeriod(ctx, pool, client, opts, looks, watch)

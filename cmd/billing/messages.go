@@ -57,14 +57,22 @@ func openWriter() (*outbox.Writer, error) {
 }
 
 // openOutbox is what a command tells its changes by, nil if every kind is off. It is
-// asked before anything changes.
-func openOutbox(ctx context.Context, q ledger.Querier) (*ledger.Outbox, error) {
+// asked before anything changes; a dry run writes nothing, and needs no right to.
+func (a *app) openOutbox(ctx context.Context, q ledger.Querier, job ledger.Job, dryRun bool) (*ledger.Outbox, error) {
 	w, err := openWriter()
 	if err != nil {
 		return nil, err
 	}
 	out := w.Outbox()
-	if out == nil {
+	switch {
+	case dryRun:
+		return out, nil
+	case out == nil:
+		// A host where the settings were forgotten would leave customers untold. Who may
+		// not read that is told by what it reads next.
+		if told, err := ledger.HasTold(ctx, q, job); err == nil && told {
+			a.log.Warn("messages are off here: this job has written some before, and what changes now is told to nobody; set BILLING_MESSAGES and BILLING_WEBHOOK_EVENTS as elsewhere")
+		}
 		return nil, nil
 	}
 	may, err := ledger.MayTell(ctx, q)

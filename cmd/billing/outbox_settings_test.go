@@ -48,6 +48,26 @@ func TestSettingsOfSendersAreChecked(t *testing.T) {
 	}
 }
 
+// Rates are per process, so cron starts no second one while one sends.
+func TestCronSendsMessagesOneAtATime(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/deploy/crontab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "billing outbox send") {
+			if lines++; !strings.Contains(line, "exec flock ") || !strings.Contains(line, " /run/lock/billing-outbox ") {
+				t.Errorf("no lock: %s", line)
+			}
+		}
+	}
+	if lines != 2 {
+		t.Errorf("%d lines send messages, want 2", lines)
+	}
+}
+
 // doctor says of messages, mail and webhooks what is wrong and what to do, a line each,
 // sends nothing and shows no secret.
 func TestDoctorLooksAtMessages(t *testing.T) {

@@ -215,6 +215,7 @@ func TestABadEndpointIsRefusedBeforeMoneyMoves(t *testing.T) {
 		{"BILLING_WEBHOOK_URL", "https://u:hidden-token@hooks.example.com/", "must be like https://host/path"},
 		{"BILLING_WEBHOOK_URL", "https://hooks.example.com/#hidden-token", "must be like https://host/path"},
 		{"BILLING_WEBHOOK_URL", "hooks.example.com/hidden-token", "must be like https://host/path"},
+		{"BILLING_WEBHOOK_URL", "https://h%FFx.example/hidden-token", "xn--"},
 		{"BILLING_WEBHOOK_URL", "https://10.1.2.3/hidden-token", "BILLING_WEBHOOK_ALLOW"},
 		{"BILLING_WEBHOOK_URL", "https://a.example/hidden-token https://a.example/hidden-token", "twice"},
 		{"BILLING_WEBHOOK_HTTP", "", "must begin with https://"},
