@@ -119,7 +119,7 @@ var commandRights = []struct {
 		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings"}},
 	{commands: []string{"reconcile"}, event: true,
 		insert: []string{"stripe_identity", "job_runs", "job_run_attempts", "charge_events", "charge_tries", "findings", "period_events"},
-		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings"}},
+		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings", "outbox"}}, // a rebuild leaves what is queued to a person
 	{commands: []string{"release", "requeue", "retry-declined"}, event: true,
 		insert: []string{"stripe_identity", "job_runs", "job_run_attempts", "charge_events", "charge_tries", "charge_cancels", "findings", "period_events"},
 		update: []string{"stripe_identity", "job_runs", "job_run_attempts", "charges", "findings"}},
