@@ -35,12 +35,15 @@ func TestASenderStaysWhileACopyMayHaveArrived(t *testing.T) {
 	if err := exec(`UPDATE billing.outbox SET sender = 'a', tries = 1, open_tries = id % 2, first_try_at = billing.now()`); err != nil {
 		t.Fatal(err)
 	}
-	for sql, allowed := range map[string]bool{
-		`UPDATE billing.outbox SET sender = 'b' WHERE id = 1`: false, `UPDATE billing.outbox SET sender = '' WHERE id = 1`: false,
-		`UPDATE billing.outbox SET sender = 'b' WHERE id = 2`: false, `UPDATE billing.outbox SET sender = '' WHERE id = 2`: true,
+	for _, c := range []struct {
+		sql     string
+		allowed bool
+	}{
+		{`UPDATE billing.outbox SET sender = 'b' WHERE id = 1`, false}, {`UPDATE billing.outbox SET sender = '' WHERE id = 1`, false},
+		{`UPDATE billing.outbox SET sender = 'b' WHERE id = 2`, false}, {`UPDATE billing.outbox SET sender = '' WHERE id = 2`, true},
 	} {
-		if err := exec(sql); (err == nil) != allowed {
-			t.Errorf("%s: %v", sql, err)
+		if err := exec(c.sql); (err == nil) != c.allowed {
+			t.Errorf("%s: %v", c.sql, err)
 		}
 	}
 }
