@@ -224,9 +224,9 @@ func (l *lane) drain(ctx context.Context) (claimed bool, err error) {
 	var all sync.WaitGroup
 	for i := range hands {
 		all.Go(func() {
-			for n, more := 0, true; more && errs[i] == nil && ctx.Err() == nil; {
-				n, more, errs[i] = l.group(ctx, workers)
-				if n > 0 {
+			for more := true; more && errs[i] == nil && ctx.Err() == nil; {
+				var n int
+				if n, more, errs[i] = l.group(ctx, workers); n > 0 {
 					some.Store(true)
 				}
 			}
