@@ -114,11 +114,11 @@ func (l Limits) caps(c Comparison) (list []Violation) {
 		count += of.Count
 		cur := money.Currency(of.Currency)
 		if most, set := l.MaxTotal[cur]; set && of.Minor > most {
-			list = append(list, Violation{"max_total", "--max-total", fmt.Sprintf("%s=%s", cur, plain(of.Minor, cur)),
+			list = append(list, Violation{"max_total", "--max-total", fmt.Sprintf("%s=%s", cur, money.FormatMinor(of.Minor, cur)),
 				fmt.Sprintf("%s in all, %s is allowed", moneyOf(of.Minor, cur), moneyOf(most, cur))})
 		}
 		if most, set := l.MaxCharge[cur]; set && of.Max > most {
-			list = append(list, Violation{"max_charge", "--max-charge", fmt.Sprintf("%s=%s", cur, plain(of.Max, cur)),
+			list = append(list, Violation{"max_charge", "--max-charge", fmt.Sprintf("%s=%s", cur, money.FormatMinor(of.Max, cur)),
 				fmt.Sprintf("a single charge of %s, %s is allowed", moneyOf(of.Max, cur), moneyOf(most, cur))})
 		}
 	}
@@ -325,11 +325,9 @@ func roundDown(s float64) string { return trimZeros(math.Floor((s+rounding)*100)
 
 func trimZeros(f float64) string { return fmt.Sprintf("%g", f) }
 
-func plain(minor int64, c money.Currency) string {
-	return strings.ReplaceAll(money.Format(money.FromMinor(minor, c), c), ",", "")
+func moneyOf(minor int64, c money.Currency) string {
+	return money.FormatMinor(minor, c) + " " + string(c)
 }
-
-func moneyOf(minor int64, c money.Currency) string { return plain(minor, c) + " " + string(c) }
 
 // currenciesOf lists the currencies of a plan, for whoever must set caps.
 func currenciesOf(c Comparison) []string {

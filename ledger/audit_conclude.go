@@ -62,15 +62,16 @@ func (a Audit) Differences(ctx context.Context, q Querier) ([]DifferenceCount, e
 // One that a person resolved comes back only if something else is seen; one that an
 // audit closed comes back whenever it is true again, and so does a payment too many that
 // was given back before this audit began: it is only seen while some of it was not.
+const comesBack = `(f.resolution = 'gone' OR f.resolved_at < $2 AND f.resolution = 'refunded' AND f.kind = ANY ($3))`
+
 const sqlOpenDifferences = `
 INSERT INTO billing.findings AS f (kind, severity, job, period, account_id, billing_key, payment_intent, currency, expected, seen)
-SELECT d.kind, d.severity, $2, $3, d.account_id, d.billing_key, d.payment_intent, d.currency, d.expected, d.seen
+SELECT d.kind, d.severity, $4, $5, d.account_id, d.billing_key, d.payment_intent, d.currency, d.expected, d.seen
 FROM billing.audit_differences d WHERE d.audit = $1 ORDER BY d.kind, d.billing_key, d.payment_intent
 ON CONFLICT ON CONSTRAINT findings_cause_key DO UPDATE
 SET seen = excluded.seen, expected = excluded.expected, severity = excluded.severity, opened_at = billing.now(),
     resolved_at = NULL, resolved_by = '', resolution = '', why = ''
-WHERE f.seen <> excluded.seen OR f.resolved_at IS NOT NULL AND f.resolution = 'gone'
-   OR f.resolved_at < $4 AND f.resolution = 'refunded' AND f.kind = ANY ($5)`
+WHERE f.seen <> excluded.seen OR f.resolved_at IS NOT NULL AND ` + comesBack
 
 const sqlMoveSeverity = `
 UPDATE billing.findings f SET severity = d.severity
@@ -92,7 +93,7 @@ func (a Audit) Conclude(ctx context.Context, tx pgx.Tx) (opened, closed int64, e
 	if err != nil {
 		return 0, 0, err
 	}
-	tag, err := tx.Exec(ctx, sqlOpenDifferences, a.ID, a.Job, a.Period, a.StartedAt, tooMany)
+	tag, err := tx.Exec(ctx, sqlOpenDifferences, a.ID, a.StartedAt, tooMany, a.Job, a.Period)
 	if err != nil {
 		return 0, 0, fmt.Errorf("open findings: %w", err)
 	}
@@ -106,10 +107,8 @@ func (a Audit) Conclude(ctx context.Context, tx pgx.Tx) (opened, closed int64, e
 	return opened, tag.RowsAffected(), nil
 }
 
-// What somebody resolved stays so while it looks the same: the opposite of what
-// sqlOpenDifferences opens again.
-const stillResolved = `f.resolved_at IS NOT NULL AND f.seen = d.seen AND f.resolution <> 'gone'
-    AND NOT (f.resolved_at < $2 AND f.resolution = 'refunded' AND f.kind = ANY ($3))`
+// What somebody resolved stays so while it looks the same.
+const stillResolved = `f.resolved_at IS NOT NULL AND f.seen = d.seen AND NOT ` + comesBack
 
 const itsFinding = `billing.findings f ON f.kind = d.kind AND f.billing_key = d.billing_key AND f.payment_intent = d.payment_intent`
 

@@ -135,7 +135,7 @@ func (f *FindingState) OrderRefund(ctx context.Context, tx pgx.Tx, o RefundOrder
 		return fmt.Errorf("order a refund about finding %d: %w", f.ID, err)
 	}
 	return addFindingEvent(ctx, tx, f.ID, findingEvent{action: "refund_ordered", person: o.OrderedBy, why: o.Why,
-		detail: fmt.Sprintf("%s, %s %s, try %d", o.PaymentIntent, money.Format(money.FromMinor(o.AmountMinor, money.Currency(o.Currency)), money.Currency(o.Currency)), o.Currency, o.Try)})
+		detail: fmt.Sprintf("%s, %s %s, try %d", o.PaymentIntent, money.FormatMinor(o.AmountMinor, money.Currency(o.Currency)), o.Currency, o.Try)})
 }
 
 const sqlClaimRefund = `

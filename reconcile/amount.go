@@ -89,6 +89,5 @@ func majorText(minor, currency string) string {
 	if err != nil {
 		return minor
 	}
-	c := money.Currency(currency)
-	return money.Format(money.FromMinor(n, c), c)
+	return money.FormatMinor(n, money.Currency(currency))
 }

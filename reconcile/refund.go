@@ -45,8 +45,7 @@ func (p *RefundPlan) Whole() bool {
 
 // amountText writes minor units of a currency in major ones.
 func amountText(minor int64, currency string) string {
-	c := money.Currency(currency)
-	return money.Format(money.FromMinor(minor, c), c) + " " + currency
+	return money.FormatMinor(minor, money.Currency(currency)) + " " + currency
 }
 
 // PlanRefund looks at the finding's payment and decides what a refund of it would be:
@@ -196,7 +195,7 @@ func amountOf(f *ledger.FindingState, pi *gateway.PaymentIntent, amount string) 
 	}
 	if minor < 1 || minor > left {
 		c := money.Currency(pi.Currency)
-		return 0, cannot("finding %d: --amount %s: of %s there are %s %s to give back; nothing was done", f.ID, amount, pi.ID, money.Format(money.FromMinor(left, c), c), c)
+		return 0, cannot("finding %d: --amount %s: of %s there are %s %s to give back; nothing was done", f.ID, amount, pi.ID, money.FormatMinor(left, c), c)
 	}
 	return minor, nil
 }

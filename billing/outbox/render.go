@@ -61,7 +61,7 @@ func monthText(p ledger.Period) string {
 func amountOf(c *ledger.Change) string {
 	currency := money.Currency(strings.ToLower(c.Currency))
 	if c.AmountMinor != 0 {
-		return money.Format(money.FromMinor(c.AmountMinor, currency), currency)
+		return money.FormatMinor(c.AmountMinor, currency)
 	}
 	d, err := decimal.NewFromString(c.Amount)
 	if err != nil {
@@ -71,8 +71,7 @@ func amountOf(c *ledger.Change) string {
 }
 
 func minorText(minor int64, currency string) string {
-	c := money.Currency(currency)
-	return money.Format(money.FromMinor(minor, c), c) + " " + strings.ToUpper(currency)
+	return money.FormatMinor(minor, money.Currency(currency)) + " " + strings.ToUpper(currency)
 }
 
 // descriptionOf reads the description in the request that was sent to Stripe.

@@ -144,7 +144,7 @@ func minorText(minor int64, currency string) string {
 	if minor == 0 || !c.Known() {
 		return ""
 	}
-	return money.Format(money.FromMinor(minor, c), c)
+	return money.FormatMinor(minor, c)
 }
 
 // previewJSON is what preview adds to --json.

@@ -145,8 +145,7 @@ func moneyText(amount, currency string) string {
 
 // majorText prints Stripe's whole number in major units.
 func majorText(minor int64, currency string) string {
-	c := money.Currency(currency)
-	return money.Format(money.FromMinor(minor, c), c)
+	return money.FormatMinor(minor, money.Currency(currency))
 }
 
 // timeText prints a moment for people, "" for none.

@@ -71,6 +71,9 @@ func Format(amount decimal.Decimal, c Currency) string {
 	return amount.StringFixed(digits)
 }
 
+// FormatMinor is Format of an amount in Stripe's unit.
+func FormatMinor(minor int64, c Currency) string { return Format(FromMinor(minor, c), c) }
+
 // SkipReason says why an amount in Stripe's unit is recorded but not charged:
 // SkipZero, SkipCredit (below zero), SkipBelowMinimum; "" if it can be charged.
 func SkipReason(minor int64, c Currency) string {
