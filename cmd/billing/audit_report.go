@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/chargeonce/billing/billing"
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/ledger/money"
 	"github.com/chargeonce/billing/reconcile"
@@ -170,10 +171,21 @@ func (l *looking) audited(ctx context.Context, period ledger.Period, report reco
 	if err := l.a.emit(text); err != nil {
 		return l.out, err
 	}
+	verdict := s.verdict
 	if s.run == nil {
-		return l.out, s.unrunVerdict()
+		verdict = s.unrunVerdict
 	}
-	return l.out, s.verdict()
+	if err := verdict(); err != nil {
+		return l.out, err
+	}
+	if len(report.Listed) > 0 {
+		// The ledger does not know of what a dry run would open, and nobody may take
+		// that for nothing.
+		return l.out, &billing.PersonError{
+			Msg: fmt.Sprintf("period %s differs from Stripe", period), Hint: fmt.Sprintf("billing reconcile --period %s --audit", period),
+		}
+	}
+	return l.out, nil
 }
 
 // payoutsJSON is what --payouts adds to --json.
