@@ -26,6 +26,8 @@ type DuplicateError struct {
 type Duplicate struct {
 	AccountID string
 	Lines     []int
+	// Identical rows say the same in every column.
+	Identical bool
 	Total     int64 // accounts with more than one row, the same in each Duplicate
 }
 
@@ -48,6 +50,34 @@ type Account struct {
 	CardExpires    *string // YYYY-MM-DD, or empty for none
 }
 
+// AccountImport says how accounts come in.
+type AccountImport struct {
+	// PauseMissing pauses the accounts that the file does not have.
+	PauseMissing bool
+}
+
+// ImportedAccounts says what an import of accounts did.
+type ImportedAccounts struct {
+	Imported
+	// Changes are the first twenty accounts that changed, in the order of the file.
+	Changes []AccountChange
+	// Paused were active and are not in the file; PausedIDs names the first twenty.
+	Paused    int64
+	PausedIDs []string
+}
+
+// AccountChange is an account before and after an import.
+type AccountChange struct {
+	Line      int
+	AccountID string
+	// Old and New have the same columns in the same order, see AccountColumns.
+	Old, New []string
+	Total    int64 // accounts that changed, the same in each AccountChange
+}
+
+// AccountColumns are the columns of an AccountChange.
+var AccountColumns = []string{"stripe_account", "stripe_customer", "payment_method", "currency", "name", "email", "status", "card_expires"}
+
 // Imported says what an import did to the rows of a file.
 type Imported struct {
 	Rows, New, Changed, Unchanged int64
@@ -67,19 +97,34 @@ var accountStagingColumns = []string{"line", "account_id", "stripe_account", "st
 const sqlLockAccounts = `LOCK TABLE billing.accounts IN SHARE ROW EXCLUSIVE MODE`
 
 const sqlChangeAccounts = `
-UPDATE billing.accounts a
-SET stripe_account = n.stripe_account, stripe_customer = n.stripe_customer, payment_method = n.payment_method,
-    currency = n.currency, name = n.name, email = n.email, status = n.status, card_expires = n.card_expires, updated_at = n.t
-FROM (
-    SELECT s.account_id, coalesce(s.stripe_account, o.stripe_account) AS stripe_account, s.stripe_customer, s.payment_method,
-        s.currency, coalesce(s.name, o.name) AS name, coalesce(s.email, o.email) AS email, coalesce(s.status, o.status) AS status,
-        CASE WHEN s.card_expires IS NULL THEN o.card_expires ELSE nullif(s.card_expires, '')::date END AS card_expires, clock.t
-    FROM pg_temp.account_staging s
-    JOIN billing.accounts o ON o.account_id = s.account_id, (SELECT billing.now() AS t) clock) n
-WHERE a.account_id = n.account_id
-  AND (a.stripe_account, a.stripe_customer, a.payment_method, a.currency, a.name, a.email, a.status, a.card_expires)
-      IS DISTINCT FROM
-      (n.stripe_account, n.stripe_customer, n.payment_method, n.currency, n.name, n.email, n.status, n.card_expires)`
+WITH changed AS (
+    UPDATE billing.accounts a
+    SET stripe_account = n.stripe_account, stripe_customer = n.stripe_customer, payment_method = n.payment_method,
+        currency = n.currency, name = n.name, email = n.email, status = n.status, card_expires = n.card_expires, updated_at = n.t
+    FROM (
+        SELECT s.line, s.account_id, coalesce(s.stripe_account, o.stripe_account) AS stripe_account, s.stripe_customer, s.payment_method,
+            s.currency, coalesce(s.name, o.name) AS name, coalesce(s.email, o.email) AS email, coalesce(s.status, o.status) AS status,
+            CASE WHEN s.card_expires IS NULL THEN o.card_expires ELSE nullif(s.card_expires, '')::date END AS card_expires, clock.t,
+            ARRAY[o.stripe_account, o.stripe_customer, o.payment_method, o.currency, o.name, o.email, o.status,
+                coalesce(o.card_expires::text, '')] AS old
+        FROM pg_temp.account_staging s
+        JOIN billing.accounts o ON o.account_id = s.account_id, (SELECT billing.now() AS t) clock) n
+    WHERE a.account_id = n.account_id
+      AND (a.stripe_account, a.stripe_customer, a.payment_method, a.currency, a.name, a.email, a.status, a.card_expires)
+          IS DISTINCT FROM
+          (n.stripe_account, n.stripe_customer, n.payment_method, n.currency, n.name, n.email, n.status, n.card_expires)
+    RETURNING n.line, a.account_id, n.old, ARRAY[a.stripe_account, a.stripe_customer, a.payment_method, a.currency, a.name, a.email,
+        a.status, coalesce(a.card_expires::text, '')] AS new)
+SELECT line, account_id, old, new, count(*) OVER () AS total FROM changed ORDER BY line LIMIT $1`
+
+// Nobody is forgotten: an account that left the file is paused, so that an invoice of
+// its is named and not charged.
+const sqlPauseMissing = `
+WITH paused AS (
+    UPDATE billing.accounts a SET status = 'paused', updated_at = billing.now()
+    WHERE a.status <> 'paused' AND NOT EXISTS (SELECT FROM pg_temp.account_staging s WHERE s.account_id = a.account_id)
+    RETURNING a.account_id)
+SELECT count(*), coalesce((array_agg(account_id ORDER BY account_id))[1:$1], '{}') FROM paused`
 
 const sqlAddAccounts = `
 INSERT INTO billing.accounts (account_id, stripe_account, stripe_customer, payment_method, currency, name, email, status,
@@ -92,9 +137,10 @@ ORDER BY s.account_id`
 
 // ImportAccounts adds and changes accounts so that they are as the rows say.
 // next returns one row after another, io.EOF after the last; memory stays flat.
-// A *DuplicateError, or an error of next, leaves everything as it was when the
-// caller rolls back.
-func ImportAccounts(ctx context.Context, tx pgx.Tx, next func() (Account, error)) (done Imported, err error) {
+// A *DuplicateError, a *NearError, or an error of next, leaves everything as it was
+// when the caller rolls back. What is recorded for charging stays as it is: a charge
+// took what it needs from an account once.
+func ImportAccounts(ctx context.Context, tx pgx.Tx, req AccountImport, next func() (Account, error)) (done ImportedAccounts, err error) {
 	if _, err := tx.Exec(ctx, sqlStageAccounts); err != nil {
 		return done, fmt.Errorf("create staging for accounts: %w", err)
 	}
@@ -111,16 +157,28 @@ func ImportAccounts(ctx context.Context, tx pgx.Tx, next func() (Account, error)
 	if _, err := tx.Exec(ctx, sqlLockAccounts); err != nil {
 		return done, fmt.Errorf("lock accounts: %w", err)
 	}
-	changed, err := tx.Exec(ctx, sqlChangeAccounts)
-	if err != nil {
+	if err := refuseNear(ctx, tx, sqlNearNewAccounts); err != nil {
+		return done, err
+	}
+	rows, _ := tx.Query(ctx, sqlChangeAccounts, maxListed)
+	if done.Changes, err = pgx.CollectRows(rows, pgx.RowToStructByName[AccountChange]); err != nil {
 		return done, fmt.Errorf("change accounts: %w", err)
+	}
+	if len(done.Changes) > 0 {
+		done.Changed = done.Changes[0].Total
 	}
 	added, err := tx.Exec(ctx, sqlAddAccounts)
 	if err != nil {
 		return done, fmt.Errorf("add accounts: %w", err)
 	}
-	done.Changed, done.New = changed.RowsAffected(), added.RowsAffected()
+	done.New = added.RowsAffected()
 	done.Unchanged = done.Rows - done.Changed - done.New
+	if !req.PauseMissing {
+		return done, nil
+	}
+	if err := tx.QueryRow(ctx, sqlPauseMissing, maxListed).Scan(&done.Paused, &done.PausedIDs); err != nil {
+		return done, fmt.Errorf("pause accounts that the file lacks: %w", err)
+	}
 	return done, nil
 }
 
@@ -149,27 +207,4 @@ func stageRows[T any](ctx context.Context, tx pgx.Tx, table string, columns []st
 		return 0, fmt.Errorf("stage rows: %w", err)
 	}
 	return n, nil
-}
-
-const (
-	duplicatesHead = `
-SELECT account_id, (array_agg(line ORDER BY line))[1:5] AS lines, count(*) OVER () AS total FROM `
-	duplicatesTail = ` GROUP BY account_id HAVING count(*) > 1 ORDER BY min(line) LIMIT $1`
-
-	sqlDuplicateAccounts = duplicatesHead + `pg_temp.account_staging` + duplicatesTail
-	sqlDuplicateInvoices = duplicatesHead + `pg_temp.invoice_staging` + duplicatesTail
-)
-
-// refuseDuplicates returns a *DuplicateError if an account stands in two rows:
-// neither can be said to be the right one.
-func refuseDuplicates(ctx context.Context, tx pgx.Tx, sql string) error {
-	rows, _ := tx.Query(ctx, sql, maxListed)
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Duplicate])
-	if err != nil {
-		return fmt.Errorf("look for accounts with two rows: %w", err)
-	}
-	if len(list) > 0 {
-		return &DuplicateError{List: list, Total: list[0].Total}
-	}
-	return nil
 }

@@ -44,9 +44,9 @@ func rowsOf[T any](rows ...T) func() (T, error) {
 	}
 }
 
-func (w importWorld) accounts(rows ...ledger.Account) (done ledger.Imported, err error) {
+func (w importWorld) accounts(rows ...ledger.Account) (done ledger.ImportedAccounts, err error) {
 	err = ledger.InTx(w.t.Context(), w.Pool, func(tx pgx.Tx) error {
-		done, err = ledger.ImportAccounts(w.t.Context(), tx, rowsOf(rows...))
+		done, err = ledger.ImportAccounts(w.t.Context(), tx, ledger.AccountImport{}, rowsOf(rows...))
 		return err
 	})
 	return done, err
@@ -150,7 +150,7 @@ func TestImportAccountsIsRepeatable(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		if diff := cmp.Diff(step.want, done); diff != "" {
+		if diff := cmp.Diff(step.want, done.Imported); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", step.what, diff)
 		}
 	}
@@ -187,7 +187,7 @@ func TestImportRefusesTwoRowsForOneAccount(t *testing.T) {
 	if !errors.As(err, &dup) {
 		t.Fatalf("got %v, want a DuplicateError", err)
 	}
-	if diff := cmp.Diff([]ledger.Duplicate{{AccountID: "a", Lines: []int{2, 7}, Total: 1}}, dup.List); diff != "" {
+	if diff := cmp.Diff([]ledger.Duplicate{{AccountID: "a", Lines: []int{2, 7}, Identical: true, Total: 1}}, dup.List); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	w.wantInvoices()
@@ -199,7 +199,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	bad := errors.New("line 3 is wrong")
 	err := ledger.InTx(t.Context(), w.Pool, func(tx pgx.Tx) error {
 		n := 0
-		_, err := ledger.ImportAccounts(t.Context(), tx, func() (ledger.Account, error) {
+		_, err := ledger.ImportAccounts(t.Context(), tx, ledger.AccountImport{}, func() (ledger.Account, error) {
 			if n++; n == 3 {
 				return ledger.Account{}, bad
 			}

@@ -51,6 +51,8 @@ var (
 	flagValues = map[string][]string{
 		"--format": {"csv", "jsonl", "table", "xlsx"}, "--log-format": {"auto", "text", "json"}, "--on-absent": {"charge", "hold"},
 		"--checkin": {"healthchecks", "cronitor", "template"}, "--concurrency": {"auto"},
+		"--encoding": {"utf-8", "utf-16", "windows-1252"}, "--delimiter": {"comma", "semicolon", "tab", "bar"},
+		"--decimal": {"point", "comma"}, "--dates": {"dmy", "mdy"},
 	}
 	fileFlags = []string{"--file", "--output", "--metrics-file"}
 )

@@ -12,11 +12,12 @@ import (
 
 	"github.com/chargeonce/billing/ledger"
 	"github.com/chargeonce/billing/ledger/money"
+	"github.com/chargeonce/billing/ledger/sheet"
 )
 
 // readAll reads a file to its end.
-func readAll[T any](name, text string, columns []csvColumn, parse func(*csvFile) T) (rows []T, err error) {
-	f, err := openCSV(name, strings.NewReader(text), columns)
+func readAll[T any](name, text string, kind sheet.Kind, parse func(*csvFile) T) (rows []T, err error) {
+	f, err := openCSV(name, strings.NewReader(text), kind, sheet.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +41,11 @@ var placed = regexp.MustCompile(`^file\.csv(:[1-9][0-9]*(:[1-9][0-9]*)?: |: the 
 // is short enough to be read, and fit for a terminal.
 func mustBePlaced(t *testing.T, err error) {
 	t.Helper()
-	var mistakes *fileErrors
-	if !errors.As(err, &mistakes) || classify(err).code != exitBadInput || mistakes.total < 1 || len(mistakes.list) > maxListedErrors {
+	var mistakes *sheet.Mistakes
+	if !errors.As(err, &mistakes) || classify(err).code != exitBadInput || mistakes.Total < 1 || len(mistakes.List) > sheet.MaxListed {
 		t.Fatalf("%v", err)
 	}
-	for _, one := range mistakes.list {
+	for _, one := range mistakes.List {
 		if !placed.MatchString(one) || len(one) > 1000 || strings.ContainsFunc(one, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			t.Errorf("%q", one)
 		}
@@ -62,14 +63,6 @@ func encoded(t *testing.T, header string, rows [][]string) string {
 	return b.String()
 }
 
-// told is a value that a file may lack.
-func told(v *string) string {
-	if v == nil {
-		return ""
-	}
-	return *v
-}
-
 // An invoice that is taken is an amount that Stripe can be sent to the last digit, of
 // an account with an id, and reads the same from a file that a program wrote of it.
 func FuzzImportInvoices(f *testing.F) {
@@ -83,7 +76,7 @@ func FuzzImportInvoices(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rows, err := readAll("file.csv", text, invoiceColumns, parseInvoice)
+		rows, err := readAll("file.csv", text, invoiceKind, parseInvoice)
 		if err != nil {
 			mustBePlaced(t, err)
 			return
@@ -101,7 +94,7 @@ func FuzzImportInvoices(f *testing.F) {
 			}
 			cells = append(cells, []string{v.AccountID, v.Amount, v.Currency, told(v.Description), told(v.InvoiceID)})
 		}
-		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), invoiceColumns, parseInvoice)
+		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), invoiceKind, parseInvoice)
 		if err != nil || len(again) != len(rows) {
 			t.Fatalf("%d rows are %d when read again: %v", len(rows), len(again), err)
 		}
@@ -126,7 +119,7 @@ func FuzzImportAccounts(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rows, err := readAll("file.csv", text, accountColumns, parseAccount)
+		rows, err := readAll("file.csv", text, accountKind, parseAccount)
 		if err != nil {
 			mustBePlaced(t, err)
 			return
@@ -145,7 +138,7 @@ func FuzzImportAccounts(f *testing.F) {
 			}
 			cells = append(cells, []string{a.AccountID, a.StripeCustomer, a.PaymentMethod, a.Currency, told(a.Email), told(a.Name), status, expires, told(a.StripeAccount)})
 		}
-		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), accountColumns, parseAccount)
+		again, err := readAll("file.csv", encoded(t, strings.TrimSpace(header), cells), accountKind, parseAccount)
 		if err != nil || len(again) != len(rows) {
 			t.Fatalf("%d rows are %d when read again: %v", len(rows), len(again), err)
 		}

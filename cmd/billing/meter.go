@@ -26,6 +26,10 @@ type meter struct {
 	bar   *progressbar.ProgressBar
 	phase string
 	next  time.Time
+	// began is when the phase that is measured began, and what was done by then.
+	began     time.Time
+	measured  string
+	beganDone int64
 }
 
 func (a *app) newMeter() *meter {
@@ -51,7 +55,7 @@ func (w logWriter) Write(p []byte) (int, error) {
 func (m *meter) show(p billing.Progress) {
 	if m.due(p) {
 		// Not under the lock: the log writes above the bar, and takes it.
-		m.a.log.Info("progress", "phase", p.Phase, "done", p.Done, "total", p.Total)
+		m.a.log.Info("progress", append([]any{"phase", p.Phase, "done", p.Done, "total", p.Total}, m.pace(p)...)...)
 	}
 }
 
@@ -60,6 +64,9 @@ func (m *meter) due(p billing.Progress) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, bar := time.Now(), m.a.progress()
+	if m.measured != p.Phase {
+		m.began, m.measured, m.beganDone = now, p.Phase, p.Done
+	}
 	if now.Before(m.next) && (p.Phase == m.phase || !bar) {
 		return false
 	}
@@ -70,6 +77,22 @@ func (m *meter) due(p billing.Progress) bool {
 	}
 	m.next = now.Add(logEvery)
 	return !m.a.quiet
+}
+
+// pace is how fast a phase goes and how long it still takes, once that can be said.
+func (m *meter) pace(p billing.Progress) []any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	took := time.Since(m.began).Seconds()
+	if took < 1 || p.Done <= m.beganDone {
+		return nil
+	}
+	rate := float64(p.Done-m.beganDone) / took
+	out := []any{"per_second", int64(rate)}
+	if p.Total > p.Done {
+		out = append(out, "remaining_seconds", int64(float64(p.Total-p.Done)/rate)+1)
+	}
+	return out
 }
 
 func (m *meter) draw(p billing.Progress) {
