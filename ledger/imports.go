@@ -141,6 +141,9 @@ ORDER BY s.account_id`
 // when the caller rolls back. What is recorded for charging stays as it is: a charge
 // took what it needs from an account once.
 func ImportAccounts(ctx context.Context, tx pgx.Tx, req AccountImport, next func() (Account, error)) (done ImportedAccounts, err error) {
+	if err := forMany(ctx, tx); err != nil {
+		return done, err
+	}
 	if _, err := tx.Exec(ctx, sqlStageAccounts); err != nil {
 		return done, fmt.Errorf("create staging for accounts: %w", err)
 	}
@@ -182,9 +185,29 @@ func ImportAccounts(ctx context.Context, tx pgx.Tx, req AccountImport, next func
 	return done, nil
 }
 
-// stageRows copies all rows into the staging table. An error of next is returned
-// as it is, not as what Postgres makes of a COPY that was broken off.
+// What was just written has no statistics, and a million rows that are taken for one are
+// compared one by one.
+const sqlForMany = `SELECT set_config('enable_nestloop', 'off', true), set_config('work_mem', '64MB', true)`
+
+// forMany prepares a transaction to compare many rows.
+func forMany(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, sqlForMany); err != nil {
+		return fmt.Errorf("prepare to compare rows: %w", err)
+	}
+	return nil
+}
+
+// Rows opens the rows of a file at their beginning. What it returns gives one row after
+// another, io.EOF after the last.
+type Rows[T any] func() (next func() (T, error), err error)
+
 func stageRows[T any](ctx context.Context, tx pgx.Tx, table string, columns []string, next func() (T, error), fields func(row []any, v T) []any) (int64, error) {
+	return copyRows(ctx, tx, pgx.Identifier{"pg_temp", table}, columns, next, fields)
+}
+
+// copyRows copies all rows into a table. An error of next is returned as it is, not as
+// what Postgres makes of a COPY that was broken off.
+func copyRows[T any](ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []string, next func() (T, error), fields func(row []any, v T) []any) (int64, error) {
 	var row []any
 	var sourceErr error
 	source := pgx.CopyFromFunc(func() ([]any, error) {
@@ -199,12 +222,12 @@ func stageRows[T any](ctx context.Context, tx pgx.Tx, table string, columns []st
 		row = fields(row[:0], v)
 		return row, nil
 	})
-	n, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table}, columns, source)
+	n, err := tx.CopyFrom(ctx, table, columns, source)
 	if sourceErr != nil {
 		return 0, sourceErr
 	}
 	if err != nil {
-		return 0, fmt.Errorf("stage rows: %w", err)
+		return 0, fmt.Errorf("copy rows: %w", err)
 	}
 	return n, nil
 }

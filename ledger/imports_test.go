@@ -44,6 +44,11 @@ func rowsOf[T any](rows ...T) func() (T, error) {
 	}
 }
 
+// fileOf is rowsOf from the beginning each time.
+func fileOf[T any](rows ...T) ledger.Rows[T] {
+	return func() (func() (T, error), error) { return rowsOf(rows...), nil }
+}
+
 func (w importWorld) accounts(rows ...ledger.Account) (done ledger.ImportedAccounts, err error) {
 	err = ledger.InTx(w.t.Context(), w.Pool, func(tx pgx.Tx) error {
 		done, err = ledger.ImportAccounts(w.t.Context(), tx, ledger.AccountImport{}, rowsOf(rows...))
@@ -58,7 +63,7 @@ func (w importWorld) invoices(change func(*ledger.InvoiceImport), rows ...ledger
 		change(&req)
 	}
 	err = ledger.InTx(w.t.Context(), w.Pool, func(tx pgx.Tx) error {
-		done, err = ledger.ImportInvoices(w.t.Context(), tx, req, rowsOf(rows...))
+		done, err = ledger.ImportInvoices(w.t.Context(), tx, req, fileOf(rows...))
 		return err
 	})
 	return done, err
@@ -331,7 +336,7 @@ func TestImportInvoicesKeepsRunsOut(t *testing.T) {
 	w.record(ledger.RunFailed)
 	err := ledger.InTx(t.Context(), w.Pool, func(tx pgx.Tx) error {
 		req := ledger.InvoiceImport{Job: testJob, Period: testPeriod, Person: "anna"}
-		if _, err := ledger.ImportInvoices(t.Context(), tx, req, rowsOf(invoice(2, "a", "1"))); err != nil {
+		if _, err := ledger.ImportInvoices(t.Context(), tx, req, fileOf(invoice(2, "a", "1"))); err != nil {
 			return err
 		}
 		if _, err := w.tryClaim(t.Context()); !ledger.IsLockTimeout(err) {

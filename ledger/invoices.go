@@ -109,27 +109,29 @@ const stagedInvoice = `(
 var invoiceStagingColumns = []string{"line", "account_id", "amount", "currency", "description", "invoice_id", "invoice_date"}
 
 // ImportInvoices adds the invoices of a period, and changes them if the request
-// says so; then it closes the period unless it is to stay open. next returns one
-// row after another, io.EOF after the last; memory stays flat. The caller rolls
-// back on an error: a *HeldError while a run works on the period, a *DuplicateError, a
-// *RepeatError, an *InvoiceIDError, a *NearError, a *ConflictError, or one of next.
-func ImportInvoices(ctx context.Context, tx pgx.Tx, req InvoiceImport, next func() (Invoice, error)) (done ImportedInvoices, err error) {
+// says so; then it closes the period unless it is to stay open. Memory stays flat; the
+// rows may be read twice. The caller rolls back on an error: a *HeldError while a run
+// works on the period, a *DuplicateError, a *RepeatError, an *InvoiceIDError, a
+// *NearError, a *ConflictError, or one of the rows.
+func ImportInvoices(ctx context.Context, tx pgx.Tx, req InvoiceImport, open Rows[Invoice]) (done ImportedInvoices, err error) {
 	// A busy period is refused before a long file is read, and again when its
 	// run can be kept out.
 	if _, err := keepRunsOut(ctx, tx, req.Job, req.Period, sqlRunState); err != nil {
 		return done, err
 	}
-	if err := stageInvoices(ctx, tx, req, next, &done); err != nil {
+	if err := forMany(ctx, tx); err != nil {
 		return done, err
 	}
-	if done.Run, err = keepRunsOut(ctx, tx, req.Job, req.Period, sqlLockRunState); err != nil {
-		return done, err
+	err = pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error { return addAnew(ctx, sp, req, open, &done) })
+	if errors.Is(err, errStage) {
+		done = ImportedInvoices{}
+		err = addStaged(ctx, tx, req, open, &done)
 	}
-	if err := mergeInvoices(ctx, tx, req, &done); err != nil {
+	if err != nil {
 		return done, err
 	}
 	// The first run of a period has no row that could be locked beforehand.
-	if _, err := keepRunsOut(ctx, tx, req.Job, req.Period, sqlLockRunState); err != nil {
+	if done.Run, err = keepRunsOut(ctx, tx, req.Job, req.Period, sqlLockRunState); err != nil {
 		return done, err
 	}
 	if req.Open {
@@ -142,6 +144,22 @@ func ImportInvoices(ctx context.Context, tx pgx.Tx, req InvoiceImport, next func
 		return done, TryClose(ctx, tx, req.Job, req.Period, req.Person)
 	}
 	return done, Close(ctx, tx, req.Job, req.Period, req.Person)
+}
+
+// addStaged adds and changes invoices by way of a staging table, in which rows can be
+// compared with what is there, and with each other.
+func addStaged(ctx context.Context, tx pgx.Tx, req InvoiceImport, open Rows[Invoice], done *ImportedInvoices) error {
+	next, err := open()
+	if err != nil {
+		return err
+	}
+	if err := stageInvoices(ctx, tx, req, next, done); err != nil {
+		return err
+	}
+	if _, err := keepRunsOut(ctx, tx, req.Job, req.Period, sqlLockRunState); err != nil {
+		return err
+	}
+	return mergeInvoices(ctx, tx, req, done)
 }
 
 // stageInvoices brings the rows of a file into the staging table, one for each account.

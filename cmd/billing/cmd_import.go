@@ -157,12 +157,18 @@ func importInvoices(ctx context.Context, a *app, c *cli.Context) (*result, error
 	var done importedInvoices
 	var file *csvFile
 	meter := a.newMeter()
-	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
+	open := func() (func() (ledger.Invoice, error), error) {
 		if file, err = reopenCSV(in, invoiceKind, opts, rowRules{req.Period, c.Bool("any-date")}); err != nil {
+			return nil, err
+		}
+		return csvRows(file, parseInvoice, meter), nil
+	}
+	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := open(); err != nil {
 			return err
 		}
 		req.TotalsRepeat = file.IsTotal("amount")
-		if done, err = importInvoicesIn(ctx, tx, req, csvRows(file, parseInvoice, meter)); err != nil {
+		if done, err = importInvoicesIn(ctx, tx, req, open); err != nil {
 			return err
 		}
 		return unlessDry(c)

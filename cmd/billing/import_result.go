@@ -131,8 +131,8 @@ type importedInvoices struct {
 	usesAccounts bool
 }
 
-func importInvoicesIn(ctx context.Context, tx pgx.Tx, req ledger.InvoiceImport, next func() (ledger.Invoice, error)) (done importedInvoices, err error) {
-	if done.ImportedInvoices, err = ledger.ImportInvoices(ctx, tx, req, next); err != nil {
+func importInvoicesIn(ctx context.Context, tx pgx.Tx, req ledger.InvoiceImport, open ledger.Rows[ledger.Invoice]) (done importedInvoices, err error) {
+	if done.ImportedInvoices, err = ledger.ImportInvoices(ctx, tx, req, open); err != nil {
 		return done, err
 	}
 	if done.usesInvoices, err = ledger.NeedsClose(ctx, tx); err != nil {

@@ -322,7 +322,7 @@ func TestAnImportThatIsCutOffIsWholeOrNothing(t *testing.T) {
 			o := newOffice(t)
 			list := customers(7)
 			p := o.proxied()
-			p.Inject(pgproxy.Rule{Act: act, Touching: "INSERT INTO billing.invoices", Times: 1})
+			p.Inject(pgproxy.Rule{Act: act, Touching: `copy "billing"."invoices"`, Times: 1})
 			o.must(0, "import", "accounts", "--file", o.file("accounts.csv", accountsCSV(list)))
 			file := o.file("invoices.csv", invoicesCSV(list))
 			o.must(69, "import", "invoices", "--period", october, "--file", file)
