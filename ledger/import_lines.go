@@ -59,10 +59,10 @@ verdict AS (
         AND count(DISTINCT amount) > 1 AND bool_or(described) AS repeats FROM groups),
 found AS (
     SELECT g.*, CASE WHEN g.currencies THEN 'currencies' WHEN g.invoices THEN 'invoices'
-        WHEN g.equal AND g.amount <> 0 AND ($1 OR v.repeats) THEN 'total' ELSE '' END AS why
+        WHEN g.equal AND g.amount <> 0 AND NOT $2 AND ($1 OR v.repeats) THEN 'total' ELSE '' END AS why
     FROM groups g, verdict v)
 SELECT account_id, coalesce(invoice_id, '') AS invoice_id, lines, rows, amount::text AS amount, why, count(*) OVER () AS total
-FROM found WHERE why <> '' ORDER BY lines[1] LIMIT $2`
+FROM found WHERE why <> '' ORDER BY lines[1] LIMIT $3`
 
 const sqlIdenticalLines = `
 SELECT coalesce(sum(n), 0)::bigint FROM (
@@ -82,7 +82,7 @@ FROM pg_temp.invoice_lines GROUP BY account_id`
 
 // sumLines makes one row for each account of the lines of a file.
 func sumLines(ctx context.Context, tx pgx.Tx, req InvoiceImport, done *ImportedInvoices) error {
-	rows, _ := tx.Query(ctx, sqlRepeats, req.TotalsRepeat, maxListed)
+	rows, _ := tx.Query(ctx, sqlRepeats, req.TotalsRepeat, req.EqualLines, maxListed)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Repeat])
 	if err != nil {
 		return fmt.Errorf("look for totals that repeat: %w", err)

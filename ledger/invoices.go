@@ -32,6 +32,8 @@ type InvoiceImport struct {
 	// SumLines adds up the rows of an account. TotalsRepeat says that the amounts are
 	// those of whole invoices by their title, so that two rows of one are a mistake.
 	SumLines, TotalsRepeat bool
+	// EqualLines says that rows with one amount are lines all the same.
+	EqualLines bool
 	// ReusedIDs takes invoice ids that another period has too.
 	ReusedIDs bool
 	// Open leaves an open period open; otherwise Person closes it.

@@ -63,6 +63,7 @@ func (a *app) importCommand(code *int) *cli.Command {
 					&cli.BoolFlag{Name: "open", Usage: "more is to come: do not close the period", EnvVars: []string{"BILLING_OPEN"}},
 					&cli.BoolFlag{Name: "replace", Usage: "change invoices that are not recorded as charges yet"},
 					&cli.BoolFlag{Name: "sum-lines", Usage: "add up the rows of each account"},
+					&cli.BoolFlag{Name: "equal-lines", Usage: "with --sum-lines: rows of an account with one amount are its lines, and not its total again"},
 					&cli.BoolFlag{Name: "keep-totals", Usage: "a row that looks like a total is an account"},
 					&cli.BoolFlag{Name: "any-date", Usage: "take invoices whose date is of another month"},
 					&cli.BoolFlag{Name: "same-ids", Usage: "take invoice ids that another period has too"},
@@ -131,7 +132,7 @@ func importAccounts(ctx context.Context, a *app, c *cli.Context) (*result, error
 
 func importInvoices(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	req := ledger.InvoiceImport{Replace: c.Bool("replace"), Open: c.Bool("open"), Try: c.Bool("dry-run"), Person: personOf(c),
-		SumLines: c.Bool("sum-lines"), ReusedIDs: c.Bool("same-ids")}
+		SumLines: c.Bool("sum-lines"), EqualLines: c.Bool("equal-lines"), ReusedIDs: c.Bool("same-ids")}
 	var err error
 	if req.Job, err = jobOf(c); err != nil {
 		return nil, err

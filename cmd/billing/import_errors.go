@@ -74,7 +74,7 @@ func repeatsOf(name string, err *ledger.RepeatError) error {
 		var what string
 		switch r.Why {
 		case ledger.RepeatTotal:
-			what = fmt.Sprintf("amount %s stands on each of its %d rows, so it is the total of the invoice: keep one row of each invoice, or name the column with the amounts of the lines, --column amount=TITLE",
+			what = fmt.Sprintf("amount %s stands on each of its %d rows, so it looks like the total of the invoice: keep one row of each invoice, or name the column with the amounts of the lines, --column amount=TITLE; if these are its lines, add --equal-lines",
 				show(r.Amount), r.Rows)
 		case ledger.RepeatCurrencies:
 			what = "its rows are in several currencies: bill one of them in another period"

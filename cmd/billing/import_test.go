@@ -114,7 +114,8 @@ func TestLinesAreAddedUp(t *testing.T) {
 	if got := one[string](o, `SELECT description FROM billing.invoices WHERE account_id = 'a'`); got != "Seats; Storage; Credit" {
 		t.Errorf("described as %q", got)
 	}
-	o.invoices(65, "account_id,Total,currency\nx,489.75,usd\nx,489.75,usd\ny,1.00,usd\n", "--sum-lines").says(t, `amount "489.75" stands on each of its 2 rows, so it is the total of the invoice`)
+	o.invoices(65, "account_id,Total,currency\nx,489.75,usd\nx,489.75,usd\ny,1.00,usd\n", "--sum-lines").says(t, `amount "489.75" stands on each of its 2 rows, so it looks like the total of the invoice`, "add --equal-lines")
+	o.invoices(0, "account_id,Total,currency\nx,489.75,usd\nx,489.75,usd\ny,1.00,usd\n", "--sum-lines", "--equal-lines", "--dry-run").says(t, "985.85 usd")
 }
 
 // T25: an id is never matched as a number. What a spreadsheet makes of a known id is
