@@ -39,7 +39,7 @@ test: ## vet and all tests, against a real PostgreSQL; under eight minutes on tw
 	$(withpg) $(gotest) -timeout 8m ./...
 
 race: ## all tests with the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(withpg) $(gotest) -race -timeout 20m ./...
+	CGO_ENABLED=1 $(withpg) $(gotest) -race -timeout 45m ./...
 
 bench: ## the benchmarks, once each
 	$(if $(benchmarks),$(withpg) go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 20m $(benchmarks),@echo no benchmarks)
@@ -87,12 +87,16 @@ model: ## one charge under every order of events: what holds with all rules, and
 
 # go test fuzzes one target of one package at a time. Nothing is built for cmd/billing: its
 # fuzz targets run no program. What is found is kept in testdata/fuzz, and is a test from then on.
+# A target that ends with "context deadline exceeded" and no input failed nothing: Go's coordinator
+# took its own end for an error (go.dev/issue/75804, mended in Go 1.27).
 fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
 	@export BILLING_TEST_PROGRAM=none; bad=0; \
 	for target in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' billing cmd fixtures ledger migrations reconcile | awk '{ print $$2 }' | sort -u); do \
 		for dir in $$(grep -rlE --include='*_test.go' "^func $$target\(" billing cmd fixtures ledger migrations reconcile | xargs -n 1 dirname | sort -u); do \
 			echo "$$dir $$target"; \
-			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),10s) -parallel 2 "./$$dir" || bad=1; \
+			said=$$(go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),10s) -parallel 2 "./$$dir" 2>&1) && good=1 || good=0; \
+			echo "$$said"; \
+			[ $$good = 1 ] || { echo "$$said" | grep -q '^    context deadline exceeded$$' && ! echo "$$said" | grep -qE 'Failing input|panic:|_test.go:'; } || bad=1; \
 		done; \
 	done; exit $$bad
 
