@@ -71,6 +71,30 @@ func Measure(ctx context.Context, q Querier, job Job, period Period) (m Measures
 	return m, nil
 }
 
+// MessageMeasures are the numbers of the outbox that a monitor watches, of all jobs.
+type MessageMeasures struct {
+	Queued, Dead, Undeliverable int64
+	// OldestQueued is how long ago the first of the messages that wait was written, 0 if
+	// none waits.
+	OldestQueued time.Duration
+}
+
+// Only what was not sent is read, by its index.
+const sqlMeasureMessages = `
+SELECT count(*) FILTER (WHERE state = 'queued') AS queued, count(*) FILTER (WHERE state = 'dead') AS dead,
+    count(*) FILTER (WHERE state = 'undeliverable') AS undeliverable,
+    greatest(coalesce(billing.now() - (SELECT o.created_at FROM billing.outbox o WHERE o.state = 'queued' AND o.state <> 'sent' ORDER BY o.id LIMIT 1), '0'), '0') AS oldest_queued
+FROM billing.outbox WHERE state <> 'sent'`
+
+// MeasureMessages reads the numbers of the outbox.
+func MeasureMessages(ctx context.Context, q Querier) (m MessageMeasures, err error) {
+	rows, _ := q.Query(ctx, sqlMeasureMessages)
+	if m, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[MessageMeasures]); err != nil {
+		return m, fmt.Errorf("measure the messages: %w", err)
+	}
+	return m, nil
+}
+
 const sqlLastDone = `
 SELECT period, finished_at FROM billing.job_run_attempts
 WHERE job = $1 AND result = 'done' ORDER BY finished_at DESC LIMIT 1`

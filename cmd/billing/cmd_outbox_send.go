@@ -38,13 +38,13 @@ Exit codes: 0 all is sent   4 dead letters, a stopped endpoint, or messages that
 func (a *app) outboxSendCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "send", Usage: "send what is queued", Description: outboxSendHelp,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.Float64Flag{Name: "mail-rate", Usage: "mails a second, 0 for no limit", Value: 2, EnvVars: []string{"BILLING_MAIL_RATE"}},
 			&cli.Float64Flag{Name: "webhook-rate", Usage: "messages a second to each endpoint, 0 for no limit", Value: 25, EnvVars: []string{"BILLING_WEBHOOK_RATE"}},
 			&cli.IntFlag{Name: "senders", Usage: "messages on their way to one receiver at once", Value: outbox.DefaultConcurrency, EnvVars: []string{"BILLING_SENDERS"}},
 			&cli.DurationFlag{Name: "give-up", Usage: "how long after its first try a message that fails is given up", Value: outbox.DefaultGiveUp, EnvVars: []string{"BILLING_GIVE_UP"}},
 			&cli.DurationFlag{Name: "wait-due", Usage: "wait this long for what is due later", Value: 0, EnvVars: []string{"BILLING_WAIT_DUE"}},
-		},
+		}, metricsFlags()...),
 	}, outboxSend)
 }
 
@@ -64,6 +64,15 @@ func outboxSend(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+	m, err := a.metricsOf(c, "outbox send", job)
+	if err != nil {
+		return nil, err
+	}
+	res, err := a.sendQueued(ctx, c, job, m)
+	return m.tell(ctx, res, err), err
+}
+
+func (a *app) sendQueued(ctx context.Context, c *cli.Context, job ledger.Job, m *measurements) (*result, error) {
 	options, err := a.sendOptions(c)
 	if err != nil {
 		return nil, err
@@ -77,6 +86,7 @@ func outboxSend(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return nil, err
 	}
 	defer pool.Close()
+	defer func() { m.look(ctx, pool) }()
 	var sent atomic.Int64
 	options.Progress = func(lane string, done ledger.TriesRecorded) {
 		a.log.Info("sending", "lane", lane, "sent", sent.Add(done.Sent))

@@ -30,6 +30,8 @@ const (
 	metricOldestPending = "billing_oldest_pending_seconds"
 	metricClaimsRefused = "billing_claims_refused_total"
 	metricOpenFindings  = "billing_open_findings"
+	metricMessages      = "billing_messages"
+	metricOldestMessage = "billing_oldest_message_seconds"
 )
 
 // commandMetrics are of the command that wrote last, ledgerMetrics are summed from
@@ -38,6 +40,7 @@ var (
 	commandMetrics = []string{metricRunDuration, metricLastExitCode, metricRateLimited}
 	ledgerMetrics  = []string{
 		metricLastSuccess, metricCharges, metricAmount, metricUnknown, metricOldestPending, metricClaimsRefused, metricOpenFindings,
+		metricMessages, metricOldestMessage,
 	}
 )
 
@@ -79,6 +82,10 @@ var (
 		"Runs that found the period owned by another.", []string{labelJob, labelPeriod}, nil)
 	descOpenFindings = prometheus.NewDesc(metricOpenFindings,
 		"Findings that are open; those of severity act need a person.", []string{labelJob, labelPeriod, "severity", "kind"}, nil)
+	descMessages = prometheus.NewDesc(metricMessages,
+		"Messages that were not sent: queued, dead letters, and those without an address.", []string{labelJob, "state"}, nil)
+	descOldestMessage = prometheus.NewDesc(metricOldestMessage,
+		"How long ago the first of the queued messages was written, 0 if none waits.", []string{labelJob}, nil)
 )
 
 // measurements are what a command tells Prometheus when it ends, whatever became of
@@ -95,6 +102,7 @@ type measurements struct {
 	// periods and last are the ledger's, unless it could not be read.
 	read     bool
 	periods  []ledger.Measures
+	messages ledger.MessageMeasures
 	last     ledger.Period
 	lastDone time.Time
 }
@@ -142,6 +150,9 @@ func (m *measurements) look(ctx context.Context, pool *pgxpool.Pool, named ...le
 	defer cancel()
 	err := ledger.InReadTx(ctx, pool, func(tx pgx.Tx) (err error) {
 		if m.last, m.lastDone, err = ledger.LastDone(ctx, tx, m.job); err != nil && !errors.Is(err, ledger.ErrNotFound) {
+			return err
+		}
+		if m.messages, err = ledger.MeasureMessages(ctx, tx); err != nil {
 			return err
 		}
 		list, err := m.measured(ctx, tx, named)
@@ -231,6 +242,10 @@ func (m *measurements) Collect(ch chan<- prometheus.Metric) {
 	if m.last != "" {
 		put(descLastSuccess, prometheus.GaugeValue, float64(m.lastDone.UnixMilli())/1000, string(m.last))
 	}
+	put(descMessages, prometheus.GaugeValue, float64(m.messages.Queued), "queued")
+	put(descMessages, prometheus.GaugeValue, float64(m.messages.Dead), "dead")
+	put(descMessages, prometheus.GaugeValue, float64(m.messages.Undeliverable), "undeliverable")
+	put(descOldestMessage, prometheus.GaugeValue, m.messages.OldestQueued.Seconds())
 	for _, p := range m.periods {
 		period := string(p.Period)
 		for _, c := range byCurrency(p.Charges) {

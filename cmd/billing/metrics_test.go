@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -134,6 +135,37 @@ func TestTheMetricsOfTrouble(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Errorf("promlint: %v, %v", problems, err)
 	}
+}
+
+// Messages that wait, that nobody takes, or that have no address are numbers too, also
+// when nothing but the sender runs.
+func TestTheMetricsOfMessages(t *testing.T) {
+	t.Parallel()
+	o := newOutboxOffice(t)
+	path := o.metricsFile()
+	o.importMailed(customers(3), "a0002")
+	o.month(0)
+	const labels = `{billing_job="monthly-billing",`
+	waiting := one[int](o.office, `SELECT count(*) FROM billing.outbox WHERE state = 'queued'`)
+	hasLine(t, fileText(t, path), fmt.Sprintf(metricMessages+labels+`state="queued"} %d`, waiting), metricMessages+labels+`state="undeliverable"} 1`)
+	if waiting < 5 { // two receipts, three webhooks
+		t.Errorf("%d messages wait", waiting)
+	}
+	o.forward(2 * time.Hour)
+	o.hook.Stop()
+	o.must(75, "outbox", "send")
+	text := fileText(t, path)
+	hasLine(t, text, metricLastExitCode+labels+`command="outbox send"} 75`, metricMessages+labels+`state="dead"} 0`)
+	if age := metricFamilies(t, text)[metricOldestMessage].GetMetric()[0].GetGauge().GetValue(); age < 7200 || age > 7800 {
+		t.Errorf("the oldest message has waited for %f s, want two hours", age)
+	}
+	if err := o.hook.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	o.forward(time.Hour)
+	o.must(0, "outbox", "send", "--wait-due", "10s")
+	text = fileText(t, path)
+	hasLine(t, text, metricMessages+labels+`state="queued"} 0`, metricOldestMessage+`{billing_job="monthly-billing"} 0`)
 }
 
 // Where the ledger can't be read, what the file said of it stays, so that an alert
