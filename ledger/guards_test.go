@@ -193,7 +193,7 @@ func TestHistoryIsAppendOnly(t *testing.T) {
 	w.refused("change a refund", "refund_orders_frozen", ledger.ErrTryFrozen, `UPDATE billing.refund_orders SET amount_minor = amount_minor + 1`)
 	w.refused("forget a refund", "refund_orders_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.refund_orders`)
 	w.refused("forget all refunds", "refund_orders_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.refund_orders CASCADE`)
-	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices`)
+	w.refused("truncate invoices", "invoices_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.invoices CASCADE`)
 	w.refused("delete a charge", "charges_no_delete", ledger.ErrAppendOnly, `DELETE FROM billing.charges`)
 	w.refused("truncate charges", "charges_no_truncate", ledger.ErrAppendOnly, `TRUNCATE billing.charges`)
 }

@@ -46,7 +46,7 @@ Exit codes: 0 imported   64 usage   65 mistakes in the file, nothing was importe
 
 func (a *app) importCommand(code *int) *cli.Command {
 	return a.group(&cli.Command{
-		Name: "import", Usage: "read accounts or invoices from CSV files",
+		Name: "import", Usage: "read accounts, invoices, prices or usage from files",
 		Subcommands: []*cli.Command{
 			a.command(code, &cli.Command{
 				Name: "accounts", Usage: "whom invoices are for", Description: importAccountsHelp,
@@ -69,6 +69,8 @@ func (a *app) importCommand(code *int) *cli.Command {
 					&cli.BoolFlag{Name: "same-ids", Usage: "take invoice ids that another period has too"},
 					byFlag(), dryRunFlag()),
 			}, importInvoices),
+			a.importPricesCommand(code),
+			a.importUsageCommand(code),
 		},
 	})
 }

@@ -139,6 +139,7 @@ type standing struct {
 	events      []ledger.PeriodEvent
 	pauses      []ledger.Pause // of the whole job first
 	aged        []ledger.AgedItem
+	usage       ledger.UsageState
 }
 
 func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
@@ -176,6 +177,9 @@ func (s *standing) read(ctx context.Context, q ledger.Querier) (err error) {
 		return err
 	}
 	if s.aged, err = ledger.ReadAged(ctx, q, s.job, s.period); err != nil {
+		return err
+	}
+	if s.usage, err = ledger.ReadUsageState(ctx, q, s.job, s.period); err != nil {
 		return err
 	}
 	s.pauses, err = ledger.OpenPauses(ctx, q, s.job)
@@ -261,6 +265,8 @@ func (s *standing) next() []string {
 		return []string{fmt.Sprintf("billing retry-declined --period %s --why W   # if the declined ones are to be tried again", s.period)}
 	case s.done():
 		return []string{"nothing"}
+	case s.needsClose && s.closed == nil && s.usage.Counted && !s.usage.Invoiced:
+		return s.nextOfUsage()
 	case s.empty() && s.run == nil && s.needsClose:
 		return []string{fmt.Sprintf("billing import invoices --period %s --file F", s.period)}
 	case s.needsClose && s.closed == nil:

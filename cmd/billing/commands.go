@@ -7,6 +7,10 @@ func (a *app) commands(code *int) []*cli.Command {
 	return []*cli.Command{
 		a.migrateCommand(code),
 		a.importCommand(code),
+		a.meterCommand(code),
+		a.usageCommand(code),
+		a.pricesCommand(code),
+		a.invoiceCommand(code),
 		a.closeCommand(code),
 		a.previewCommand(code),
 		a.approveCommand(code),
@@ -22,6 +26,7 @@ func (a *app) commands(code *int) []*cli.Command {
 		a.resumeCommand(code),
 		a.statusCommand(code),
 		a.showCommand(code),
+		a.explainCommand(code),
 		a.statementCommand(code),
 		a.exportCommand(code),
 		a.outboxCommand(code),

@@ -178,6 +178,8 @@ func classifySystem(err error) failure {
 	var pg *pgconn.PgError
 	var parse *pgconn.ParseConfigError
 	switch {
+	case errors.Is(err, ledger.ErrHalfCounted):
+		return failure{exitUnknown, "busy", "half_counted", "billing meter finishes it; then run again"}
 	case errors.As(err, &parse):
 		return failure{exitBadConfig, "failed", "configuration", "DATABASE_URL looks like postgres://user@host:5432/database"}
 	case errors.As(err, &pg) && (pg.Code == "42501" || pg.Code[:2] == "28"):

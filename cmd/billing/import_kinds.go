@@ -66,6 +66,7 @@ var otherFiles = []sheet.Wrong{
 		All: [][]string{{"lineItem/UsageAccountId"}, {"lineItem/UnblendedCost"}, {"identity/LineItemId"}}},
 	{What: "Square's export of items", Type: "what was sold and paid is no invoice; export the invoices of your own books",
 		All: [][]string{{"Gross Sales", "Net Sales", "Time Zone"}, {"Gross Sales", "Item", "Qty"}}},
-	{What: "a file of usage", Type: "want one row for each account, with account_id, amount and currency",
-		All: [][]string{{"transaction_id", "external_subscription_id", "code"}, {"event_id", "quantity", "timestamp"}, {"transaction_id", "code", "properties"}}},
+	{What: "a file of usage", Type: "billing import usage --file F",
+		All: [][]string{{"transaction_id", "external_subscription_id", "code"}, {"event_id", "quantity", "timestamp"}, {"transaction_id", "code", "properties"},
+			{"account_id", "metric", "quantity"}}},
 }

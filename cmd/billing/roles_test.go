@@ -161,8 +161,10 @@ func (o *office) guarded() {
 	o.t.Helper()
 	var list []string
 	for _, table := range o.tables() {
-		// The notebook of an audit under way is no record, and is emptied.
-		if !slices.Contains([]string{"billing.audit_lists", "billing.audit_payments", "billing.audit_returns", "billing.audit_differences"}, table) {
+		// The notebooks of an audit and of a meter are no records and are emptied, and the
+		// days of usage are computed from its events, until they are invoiced.
+		if !slices.Contains([]string{"billing.audit_lists", "billing.audit_payments", "billing.audit_returns", "billing.audit_differences",
+			"billing.daily_usage", "billing.usage_marks", "billing.usage_due"}, table) {
 			list = append(list, "DELETE FROM "+table)
 		}
 		list = append(list, "TRUNCATE "+table+" CASCADE", "ALTER TABLE "+table+" DISABLE TRIGGER ALL", "DROP TABLE "+table+" CASCADE")

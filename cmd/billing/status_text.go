@@ -22,6 +22,7 @@ func (s *standing) text(a *app) string {
 		[2]string{"stripe", s.stripeText()},
 		[2]string{"run", s.runText()},
 		[2]string{"closed", s.closedText()},
+		[2]string{"usage", s.usageText()},
 		[2]string{"reopened", s.reopenedText()},
 		[2]string{"pending", s.pendingText()},
 		[2]string{"paused", s.pausedText()},
@@ -78,6 +79,29 @@ func (s *standing) closedText() string {
 		return "no: nobody said that all invoices are there"
 	}
 	return "not needed: billing.billable reads tables of your own"
+}
+
+// usageText is how far the month's usage is, where usage is metered.
+func (s *standing) usageText() string {
+	switch u := s.usage; {
+	case !u.Counted:
+		return ""
+	case u.Invoiced:
+		return "invoiced"
+	case u.Complete():
+		return "complete, not invoiced"
+	default:
+		return fmt.Sprintf("complete from %s on; counted up to %s", timeText(&u.CompleteAt), throughText(u.Through))
+	}
+}
+
+// nextOfUsage is what an open month of metered usage needs.
+func (s *standing) nextOfUsage() []string {
+	invoice := fmt.Sprintf("billing invoice --period %s", s.period)
+	if s.usage.Complete() {
+		return []string{invoice}
+	}
+	return []string{fmt.Sprintf("billing meter   # from %s on", timeText(&s.usage.CompleteAt)), invoice}
 }
 
 // reopenedText is the last time that somebody reopened the period.

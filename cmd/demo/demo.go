@@ -130,29 +130,37 @@ func (d *demo) prepareProgram(ctx context.Context, dir, databaseURL string) (err
 	}
 	for name, content := range map[string][]byte{
 		"accounts.csv": d.world.AccountsCSV(),
-		"invoices.csv": d.world.InvoicesCSV(),
+		"invoices.csv": d.world.ImportedInvoicesCSV(),
+		"prices.yaml":  d.world.PricesYAML(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return fmt.Errorf("write the company's files: %w", err)
 		}
 	}
-	env := append(childEnv(), "DATABASE_URL="+databaseURL, "STRIPE_SECRET_KEY="+stripeemu.DefaultKey, "STRIPE_API_BASE="+d.stripe.URL())
+	env := append(childEnv(), "DATABASE_URL="+databaseURL, "STRIPE_SECRET_KEY="+stripeemu.DefaultKey, "STRIPE_API_BASE="+d.stripe.URL(), ancientUsage)
 	d.program = &program{path: path, dir: dir, out: d.out, env: append(env, mailEnv(d.resend)...)}
 	return nil
 }
 
-// month runs the commands of a month: files in, a preview, a run that is killed
-// in the middle, a run that finishes it, one more that must do nothing, and the mails.
+// month runs the commands of a month: files in, usage counted and invoiced, a preview, a
+// run that is killed in the middle, a run that finishes it, one more that must do
+// nothing, and the mails.
 func (d *demo) month(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"migrate"},
 		{"import", "accounts", "--file", "accounts.csv"},
-		{"import", "invoices", "--period", world.Period, "--file", "invoices.csv"},
-		{"preview", "--period", world.Period},
+		{"import", "invoices", "--period", world.Period, "--file", "invoices.csv", "--open"},
+		{"import", "prices", "--file", "prices.yaml"},
 	} {
 		if err := d.program.mustRun(ctx, args...); err != nil {
 			return err
 		}
+	}
+	if err := d.usage(ctx); err != nil {
+		return err
+	}
+	if err := d.program.mustRun(ctx, "preview", "--period", world.Period); err != nil {
+		return err
 	}
 	report := misbehave(d.stripe, d.world)
 	if err := d.killedRun(ctx); err != nil {

@@ -36,3 +36,18 @@ GRANT INSERT ON billing.finding_events TO billing_run, billing_finance;
 -- Messages. Who charges writes them, and sends them; a person looks after them.
 GRANT INSERT, UPDATE ON billing.outbox, billing.outbox_lanes TO billing_run, billing_finance;
 GRANT INSERT ON billing.outbox_events TO billing_run, billing_finance;
+
+-- Prices, and invoices from usage. Lines go with a change of their invoice by a trigger, and an
+-- invoice of which no usage is left by a function, while nothing is charged: no DELETE here either.
+GRANT INSERT ON billing.price_lists, billing.invoice_lines, billing.usage_invoiced TO billing_run, billing_finance;
+GRANT INSERT, UPDATE ON billing.metrics TO billing_run, billing_finance;
+GRANT EXECUTE ON FUNCTION billing.remove_usage_invoices(text, text, text[]) TO billing_run, billing_finance;
+
+-- Usage. A meter writes what it counted over, and its notebook of days and moments is emptied; nothing
+-- else is deleted. `billing meter --moved` is for the owner. Applications write events and read
+-- nothing; give each a login of its own:
+--   GRANT USAGE ON SCHEMA billing TO shop; GRANT INSERT ON billing.usage_events TO shop;
+GRANT INSERT ON billing.usage_events, billing.usage_carried, billing.usage_history TO billing_run, billing_finance;
+GRANT INSERT, UPDATE ON billing.job_watermarks, billing.usage_set_aside TO billing_run, billing_finance;
+GRANT INSERT, UPDATE, DELETE ON billing.daily_usage TO billing_run, billing_finance;
+GRANT INSERT, DELETE ON billing.usage_marks, billing.usage_due TO billing_run, billing_finance;
