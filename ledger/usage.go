@@ -141,11 +141,11 @@ func (r *usageRange) measure(ctx context.Context, tx pgx.Tx, w Watermark) error 
 	if err := scan(ctx, tx, false, false); err != nil {
 		return err
 	}
-	var any bool
-	if err := tx.QueryRow(ctx, sqlRangeSize, r.from, r.to).Scan(&any, &r.all); err != nil {
+	var there bool
+	if err := tx.QueryRow(ctx, sqlRangeSize, r.from, r.to).Scan(&there, &r.all); err != nil {
 		return fmt.Errorf("measure what arrived: %w", err)
 	}
-	if any {
+	if there {
 		r.rows = max(1, r.all-w.Arrival)
 	}
 	if r.JudgeAll || !r.bulk() || r.rows*2 < r.all {

@@ -8,15 +8,10 @@ import (
 	"github.com/shopspring/decimal"
 )
 
-// What MergeUsageInvoices finds out about an account, besides the problems that were
-// staged.
+// The statements below give an account a verdict: new, same, changed, replaced (an imported
+// invoice) or frozen (it would differ, and is recorded as a charge), or one of these, or
+// the problem that was staged.
 const (
-	verdictNew      = "new"
-	verdictSame     = "same"
-	verdictChanged  = "changed"
-	verdictReplaced = "replaced" // an imported invoice
-	verdictFrozen   = "frozen"   // would differ, and is recorded as a charge
-
 	// ProblemImported: an imported invoice is in the way.
 	ProblemImported = "imported"
 	// ProblemImportedCharged: and it is recorded as a charge.

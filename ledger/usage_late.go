@@ -40,8 +40,8 @@ const sqlCarryRange = withInvoiced + `, late AS (
 
 // carry takes what arrived for an invoiced period to a later one.
 func (r usageRange) carry(ctx context.Context, tx pgx.Tx) ([]CarriedCount, error) {
-	var any bool
-	if err := tx.QueryRow(ctx, sqlAnyInvoiced, r.Job).Scan(&any); err != nil || !any {
+	var there bool
+	if err := tx.QueryRow(ctx, sqlAnyInvoiced, r.Job).Scan(&there); err != nil || !there {
 		return nil, err
 	}
 	if err := scan(ctx, tx, r.whole(), false); err != nil {

@@ -89,11 +89,11 @@ type Invoice struct {
 type Code string
 
 const (
-	// CodeNoPrice: a metric that was used is not in the list.
+	// CodeNoPrice says that a metric that was used is not in the list.
 	CodeNoPrice Code = "no_price"
-	// CodeTooLarge: the total is beyond what Stripe charges at once.
+	// CodeTooLarge says that the total is beyond what Stripe charges at once.
 	CodeTooLarge Code = "too_large"
-	// CodeOtherCurrency: late usage is priced in another currency than the invoice.
+	// CodeOtherCurrency says that late usage is priced in another currency than the invoice.
 	CodeOtherCurrency Code = "other_currency"
 )
 

@@ -126,7 +126,8 @@ func parseInvoice(f *csvFile) ledger.Invoice {
 	v := ledger.Invoice{Line: f.Line(), AccountID: parseAccountID(f)}
 	currency, known := parseCurrency(f)
 	v.Currency = currency
-	amount, ok := decimal.Decimal{}, false
+	var amount decimal.Decimal
+	var ok bool
 	if v.Amount, amount, ok = f.Amount("amount", currency); ok && known {
 		checkAmount(f, amount, money.Currency(currency))
 	}
