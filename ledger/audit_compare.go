@@ -54,7 +54,7 @@ func (a Audit) Charges(ctx context.Context, tx pgx.Tx) (*Cursor[AuditCharge], er
 const sqlAuditPaymentsCursor = `
 DECLARE %s NO SCROLL CURSOR WITHOUT HOLD FOR
 SELECT p.payment_intent, p.billing_key, p.job, p.period, p.account_id, p.try, p.status, p.amount, p.received, p.currency, p.stripe_customer,
-    p.stripe_account, p.created, p.balance_currency, p.balance_digits, p.gross, p.fee, p.net, p.available_on,
+    p.stripe_account, p.created, p.balance_currency, p.balance_digits, p.gross, p.fee, p.net, p.booked_at, p.available_on,
     coalesce(r.refunds, 0)::int AS refunds, coalesce(r.refunded, 0)::bigint AS refunded, coalesce(r.disputes, 0)::int AS disputes
 FROM billing.audit_payments p
 LEFT JOIN (SELECT payment_intent, count(*) FILTER (WHERE kind = 'refund' AND amount > 0) AS refunds,
@@ -109,27 +109,46 @@ func (a Audit) InvoiceLines(ctx context.Context, q Querier) ([]AuditLine, error)
 	return list, nil
 }
 
-// BalanceSum is what some payments or returns came to on the balance, in minor units:
-// what was paid or asked back in one currency, and booked in another or the same.
+// BalanceSum is what some payments or returns came to on the balance on one day, in
+// minor units: what was paid or asked back in one currency, and booked in another or
+// the same.
 type BalanceSum struct {
-	Kind            string // payment, refund, dispute
+	Kind string // payment, refund, dispute
+	// Own says that it is of payments by which charges are paid, by the ledger's word;
+	// of returns alone.
+	Own             bool
 	Currency        string
 	BalanceCurrency string // empty where nothing is booked yet
-	Count           int64
-	Amount          int64 // in Currency
-	Gross           int64 // in BalanceCurrency, negative where money left
+	Day             string // of the period's time zone, such as 2026-11-03; empty where nobody knows
+	Count           int64  // of payments, or of returns by the day of their first movement
+	Moves           int64  // of payments, or of movements
+	Amount          int64  // in Currency
+	Gross           int64  // in BalanceCurrency, negative where money left
 	Fee             int64
 }
 
+// There are as many rows as days, times currencies: they do not grow with the period. A
+// return without a movement is under way, and in no sum. A return that an older program
+// noted has one movement of which the day is not known.
 const sqlBalanceSums = `
-SELECT 'payment' AS kind, p.currency, p.balance_currency, count(*) AS count, sum(p.received)::bigint AS amount, sum(p.gross)::bigint AS gross, sum(p.fee)::bigint AS fee
-FROM billing.audit_payments p WHERE p.audit = $1 AND p.job = $2 AND p.period = $3 AND p.status = 'succeeded'
-GROUP BY p.currency, p.balance_currency
-UNION ALL
-SELECT r.kind, r.currency, r.balance_currency, count(*), sum(r.amount)::bigint, sum(r.gross)::bigint, sum(r.fee)::bigint
-FROM billing.audit_returns r JOIN billing.audit_payments p ON p.audit = r.audit AND p.payment_intent = r.payment_intent
-WHERE r.audit = $1 AND p.job = $2 AND p.period = $3
-GROUP BY r.kind, r.currency, r.balance_currency`
+WITH zone AS MATERIALIZED (
+    SELECT coalesce((SELECT r.time_zone FROM billing.job_runs r WHERE r.job = $2 AND r.period = $3), 'UTC') AS name),
+moves AS (
+    SELECT 'payment' AS kind, false AS own, p.currency, p.balance_currency, p.booked_at AS at, true AS first, p.received AS amount, p.gross, p.fee
+    FROM billing.audit_payments p WHERE p.audit = $1 AND p.job = $2 AND p.period = $3 AND p.status = 'succeeded'
+    UNION ALL
+    SELECT r.kind, c.payment_intent IS NOT NULL, r.currency, m.currency, m.at, m.n = 1, r.amount, m.gross, m.fee
+    FROM billing.audit_returns r JOIN billing.audit_payments p ON p.audit = r.audit AND p.payment_intent = r.payment_intent
+    LEFT JOIN billing.charges c ON c.payment_intent = p.payment_intent AND c.state = 'succeeded'
+    CROSS JOIN LATERAL (
+        SELECT j.at, j.currency, j.gross, j.fee, j.n
+        FROM ROWS FROM (jsonb_to_recordset(r.moves) AS (at timestamptz, currency text, gross bigint, fee bigint)) WITH ORDINALITY AS j(at, currency, gross, fee, n)
+        UNION ALL SELECT NULL, r.balance_currency, r.gross, r.fee, 1 WHERE r.moves IS NULL AND r.balance_currency <> '') m
+    WHERE r.audit = $1 AND p.job = $2 AND p.period = $3)
+SELECT kind, own, m.currency, balance_currency, coalesce(to_char((at AT TIME ZONE zone.name)::date, 'YYYY-MM-DD'), '') AS day,
+    count(*) FILTER (WHERE first) AS count, count(*) AS moves, coalesce(sum(amount) FILTER (WHERE first), 0)::bigint AS amount,
+    sum(gross)::bigint AS gross, sum(fee)::bigint AS fee
+FROM moves m, zone GROUP BY kind, own, m.currency, balance_currency, (at AT TIME ZONE zone.name)::date ORDER BY 1, 2, 3, 4, 5`
 
 // BalanceSums says what the payments of the period came to on Stripe's balance.
 func (a Audit) BalanceSums(ctx context.Context, q Querier) ([]BalanceSum, error) {

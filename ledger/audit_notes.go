@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,6 +29,7 @@ type AuditPayment struct {
 	BalanceCurrency string
 	BalanceDigits   int
 	Gross, Fee, Net int64
+	BookedAt        *time.Time
 	AvailableOn     *time.Time
 	// Refunds, Refunded and Disputes are counted from their own lists, and not noted.
 	Refunds  int
@@ -40,13 +42,13 @@ type AuditPayment struct {
 // be payments of the same debt under another key.
 const sqlNotePayments = `
 INSERT INTO billing.audit_payments (audit, payment_intent, billing_key, job, period, account_id, try, status, amount, received, currency,
-    stripe_customer, stripe_account, created, balance_currency, balance_digits, gross, fee, net, available_on)
+    stripe_customer, stripe_account, created, balance_currency, balance_digits, gross, fee, net, available_on, booked_at)
 SELECT @audit, p.id, coalesce(c.billing_key, p.key), coalesce(c.job, p.job), coalesce(c.period, p.period), coalesce(c.account_id, p.account),
-    p.try, p.status, p.amount, p.received, p.currency, p.customer, @stripe_account, p.created, p.balance, p.digits, p.gross, p.fee, p.net, p.available
+    p.try, p.status, p.amount, p.received, p.currency, p.customer, @stripe_account, p.created, p.balance, p.digits, p.gross, p.fee, p.net, p.available, p.booked
 FROM unnest(@ids::text[], @keys::text[], @jobs::text[], @periods::text[], @accounts::text[], @tries::int[], @statuses::text[],
         @amounts::bigint[], @receiveds::bigint[], @currencies::text[], @customers::text[], @createds::timestamptz[],
-        @balances::text[], @digits::int[], @grosses::bigint[], @fees::bigint[], @nets::bigint[], @availables::timestamptz[])
-    AS p(id, key, job, period, account, try, status, amount, received, currency, customer, created, balance, digits, gross, fee, net, available)
+        @balances::text[], @digits::int[], @grosses::bigint[], @fees::bigint[], @nets::bigint[], @availables::timestamptz[], @bookeds::timestamptz[])
+    AS p(id, key, job, period, account, try, status, amount, received, currency, customer, created, balance, digits, gross, fee, net, available, booked)
 LEFT JOIN LATERAL (SELECT c.billing_key, c.job, c.period, c.account_id FROM billing.charges c WHERE c.payment_intent = p.id OFFSET 0) c ON true
 WHERE coalesce(c.period, p.period) = ANY (@near::text[])
 ON CONFLICT ON CONSTRAINT audit_payments_pkey DO NOTHING`
@@ -74,6 +76,7 @@ func (a Audit) NotePayments(ctx context.Context, tx pgx.Tx, stripeAccount string
 		"fees":       columnOf(list, func(p AuditPayment) int64 { return p.Fee }),
 		"nets":       columnOf(list, func(p AuditPayment) int64 { return p.Net }),
 		"availables": columnOf(list, func(p AuditPayment) *time.Time { return p.AvailableOn }),
+		"bookeds":    columnOf(list, func(p AuditPayment) *time.Time { return p.BookedAt }),
 	})
 	if err != nil {
 		return fmt.Errorf("note a page of payments: %w", err)
@@ -93,16 +96,34 @@ type AuditReturn struct {
 	// Gross is what it moved on the balance, negative where that left; Fee is what
 	// Stripe took for it.
 	Gross, Fee int64
+	// Moves are its movements one by one: money may come back on a later day.
+	Moves []AuditMove
+}
+
+// AuditMove is one movement of a return on the balance, in minor units of Currency.
+type AuditMove struct {
+	At       time.Time `json:"at"`
+	Currency string    `json:"currency"`
+	Gross    int64     `json:"gross"`
+	Fee      int64     `json:"fee"`
 }
 
 const sqlNoteReturns = `
-INSERT INTO billing.audit_returns (audit, id, kind, payment_intent, status, amount, currency, balance_currency, gross, fee)
+INSERT INTO billing.audit_returns (audit, id, kind, payment_intent, status, amount, currency, balance_currency, gross, fee, moves)
 SELECT @audit, r.* FROM unnest(@ids::text[], @kinds::text[], @payments::text[], @statuses::text[], @amounts::bigint[], @currencies::text[],
-    @balances::text[], @grosses::bigint[], @fees::bigint[]) AS r(id, kind, payment, status, amount, currency, balance, gross, fee)
+    @balances::text[], @grosses::bigint[], @fees::bigint[], @moves::jsonb[]) AS r(id, kind, payment, status, amount, currency, balance, gross, fee, moves)
 ON CONFLICT ON CONSTRAINT audit_returns_pkey DO NOTHING`
 
 // NoteReturns keeps a page of refunds or disputes.
 func (a Audit) NoteReturns(ctx context.Context, tx pgx.Tx, list []AuditReturn) error {
+	moves := make([]string, len(list))
+	for i, r := range list {
+		text, err := json.Marshal(r.Moves)
+		if err != nil {
+			return fmt.Errorf("note a page of refunds or disputes: %w", err)
+		}
+		moves[i] = string(text)
+	}
 	_, err := tx.Exec(ctx, sqlNoteReturns, pgx.NamedArgs{
 		"audit":      a.ID,
 		"ids":        columnOf(list, func(r AuditReturn) string { return r.ID }),
@@ -114,6 +135,7 @@ func (a Audit) NoteReturns(ctx context.Context, tx pgx.Tx, list []AuditReturn) e
 		"balances":   columnOf(list, func(r AuditReturn) string { return r.BalanceCurrency }),
 		"grosses":    columnOf(list, func(r AuditReturn) int64 { return r.Gross }),
 		"fees":       columnOf(list, func(r AuditReturn) int64 { return r.Fee }),
+		"moves":      moves,
 	})
 	if err != nil {
 		return fmt.Errorf("note a page of refunds or disputes: %w", err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -87,5 +88,47 @@ func TestALostNotebookIsWrittenAgain(t *testing.T) {
 	}
 	if lists, err := a.Lists(t.Context(), db.Pool); err != nil || len(lists) != 0 {
 		t.Errorf("%+v, %v", lists, err)
+	}
+}
+
+// The balance is summed by the days of its movements, in the period's zone, and apart for
+// payments by which no charge is paid; what an older program noted has no day, and is not
+// lost.
+func TestTheBalanceIsSummedByDay(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	a, err := auditOf(t, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := func(n int) time.Time { return time.Date(2026, 11, n, 12, 0, 0, 0, time.UTC) }
+	booked := day(1)
+	payment := ledger.AuditPayment{
+		PaymentIntent: "pi_1", BillingKey: "monthly-billing/2026-10/a", Job: ledger.DefaultJob, Period: "2026-10", AccountID: "a", Try: 1, Status: "succeeded",
+		Amount: 1000, Received: 1000, Currency: "usd", Created: booked, BalanceCurrency: "usd", BalanceDigits: 2, Gross: 1000, Fee: 59, Net: 941, BookedAt: &booked,
+	}
+	dispute := ledger.AuditReturn{
+		ID: "du_1", Kind: "dispute", PaymentIntent: "pi_1", Amount: 1000, Currency: "usd", BalanceCurrency: "usd", Fee: 1500,
+		Moves: []ledger.AuditMove{{At: day(3), Currency: "usd", Gross: -1000, Fee: 1500}, {At: day(9), Currency: "usd", Gross: 1000}},
+	}
+	underWay := ledger.AuditReturn{ID: "re_1", Kind: "refund", PaymentIntent: "pi_1", Amount: 5, Currency: "usd", Moves: []ledger.AuditMove{}}
+	var got []ledger.BalanceSum
+	err = ledger.InTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO billing.audit_returns (audit, id, kind, payment_intent, status, amount, currency, balance_currency, gross, fee)
+			VALUES ($1, 're_0', 'refund', 'pi_1', 'succeeded', 7, 'usd', 'usd', -7, 0)`, a.ID)
+		if err := errors.Join(err, a.NotePayments(t.Context(), tx, "", []ledger.AuditPayment{payment}), a.NoteReturns(t.Context(), tx, []ledger.AuditReturn{dispute, underWay})); err != nil {
+			return err
+		}
+		got, err = a.BalanceSums(t.Context(), tx)
+		return err
+	})
+	want := []ledger.BalanceSum{
+		{Kind: "dispute", Currency: "usd", BalanceCurrency: "usd", Day: "2026-11-03", Count: 1, Moves: 1, Amount: 1000, Gross: -1000, Fee: 1500},
+		{Kind: "dispute", Currency: "usd", BalanceCurrency: "usd", Day: "2026-11-09", Moves: 1, Gross: 1000},
+		{Kind: "payment", Currency: "usd", BalanceCurrency: "usd", Day: "2026-11-01", Count: 1, Moves: 1, Amount: 1000, Gross: 1000, Fee: 59},
+		{Kind: "refund", Currency: "usd", BalanceCurrency: "usd", Count: 1, Moves: 1, Amount: 7, Gross: -7},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 }

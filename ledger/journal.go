@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/shopspring/decimal"
+
+	"github.com/chargeonce/billing/ledger/money"
 )
 
 // BookingKind is what happened to some debts.
@@ -57,16 +59,64 @@ ORDER BY currency, kind, day`
 
 	// taxedBookings is for a view of a company's own that has a column for tax.
 	taxedBookings = bookingsBegin + `coalesce(b.tax, 0)` + bookingsFrom + `
-    LEFT JOIN (SELECT account_id::text AS account_id, max(tax::numeric) AS tax FROM billing.billable
-        WHERE job = $1 AND period = $2 AND tax > '-Infinity' AND tax < 'Infinity' GROUP BY 1) b ON b.account_id = c.account_id` + bookingsEnd
+    LEFT JOIN (` + viewTax + `) b ON b.account_id = c.account_id` + bookingsEnd
+
+	viewTax = `SELECT account_id::text AS account_id, max(tax::numeric) AS tax FROM billing.billable WHERE job = $1 AND period = $2 GROUP BY 1`
+
+	// doubtfulTax is one account for each way in which tax may be wrong, and for each
+	// number of digits: how many a currency has is not known here.
+	doubtfulTax = `
+SELECT DISTINCT ON (currency, why, digits) account_id, tax::text AS tax, amount::text AS amount, currency, why, digits
+FROM (SELECT c.account_id, b.tax, c.amount, lower(c.currency) AS currency, coalesce(scale(trim_scale(b.tax)), 0) AS digits,
+        CASE WHEN b.tax = 'NaN' OR b.tax = 'Infinity' OR b.tax = '-Infinity' THEN 'it is no number'
+            WHEN abs(b.tax) > abs(c.amount) THEN 'it is more than the amount'
+            WHEN sign(b.tax) = -sign(c.amount) AND b.tax <> 0 THEN 'it has the other sign' ELSE '' END AS why
+    FROM billing.charges c JOIN (` + viewTax + `) b ON b.account_id = c.account_id
+    WHERE c.job = $1 AND c.period = $2 AND c.amount > '-Infinity' AND c.amount < 'Infinity' AND b.tax IS NOT NULL) t
+ORDER BY currency, why, digits, account_id`
 )
+
+// TaxError is tax of the view that can't be: mend the view.
+type TaxError struct {
+	AccountID, Tax, Amount, Currency string
+	Why                              string
+	Digits                           int32 `db:"digits"` // behind the point
+}
+
+func (e *TaxError) Error() string {
+	return fmt.Sprintf("the view billing.billable has a tax of %s for account %s, of %s %s: %s", e.Tax, e.AccountID, e.Amount, e.Currency, e.Why)
+}
+
+// checkTax returns a *TaxError, the one of the lowest account id, if the view has tax that
+// can't be.
+func checkTax(ctx context.Context, tx pgx.Tx, job Job, period Period) error {
+	rows, _ := tx.Query(ctx, doubtfulTax, job, period)
+	list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[TaxError])
+	if err != nil {
+		return fmt.Errorf("look at the tax of %s: %w", period, err)
+	}
+	var first *TaxError
+	for _, t := range list {
+		if c, err := money.ParseCurrency(t.Currency); err == nil && t.Why == "" && t.Digits > c.Digits() {
+			t.Why = "it has more digits than the currency"
+		}
+		if t.Why != "" && (first == nil || t.AccountID < first.AccountID) {
+			first = t
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return first
+}
 
 // sqlTaxKnown asks whether the view has a column for tax, which is a company's own.
 const sqlTaxKnown = `
 SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = 'billing.billable'::regclass AND a.attname = 'tax' AND NOT a.attisdropped)`
 
-// Bookings sums the charges of a period by what happened to them, for a journal.
+// Bookings sums the charges of a period by what happened to them, for a journal. A
+// *TaxError says what is wrong with the tax of a company's own view.
 func Bookings(ctx context.Context, tx pgx.Tx, job Job, period Period) ([]Booking, error) {
 	var known bool
 	if err := tx.QueryRow(ctx, sqlTaxKnown).Scan(&known); err != nil {
@@ -75,6 +125,9 @@ func Bookings(ctx context.Context, tx pgx.Tx, job Job, period Period) ([]Booking
 	sql := sqlBookings
 	if known {
 		sql = taxedBookings
+		if err := checkTax(ctx, tx, job, period); err != nil {
+			return nil, err
+		}
 	}
 	rows, _ := tx.Query(ctx, sql, job, period)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Booking])

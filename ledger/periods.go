@@ -77,6 +77,19 @@ func ReadPeriods(ctx context.Context, q Querier, job Job, limit int) ([]PeriodLi
 	return list, nil
 }
 
+const sqlKnowsPeriod = `
+SELECT EXISTS (SELECT FROM billing.invoices i WHERE i.job = $1 AND i.period = $2)
+    OR EXISTS (SELECT FROM billing.charges c WHERE c.job = $1 AND c.period = $2)
+    OR EXISTS (SELECT FROM billing.job_runs r WHERE r.job = $1 AND r.period = $2)`
+
+// KnowsPeriod reports whether a period has invoices or charges, or was run.
+func KnowsPeriod(ctx context.Context, q Querier, job Job, period Period) (known bool, err error) {
+	if err := q.QueryRow(ctx, sqlKnowsPeriod, job, period).Scan(&known); err != nil {
+		return false, fmt.Errorf("look for %s: %w", period, err)
+	}
+	return known, nil
+}
+
 const sqlPeriodEvents = `
 SELECT at, action, person, why FROM billing.period_events WHERE job = $1 AND period = $2 ORDER BY id`
 

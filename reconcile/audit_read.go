@@ -140,7 +140,7 @@ func (a *auditor) notePayment(p *gateway.Payment) ledger.AuditPayment {
 		BalanceCurrency: p.Balance.Currency, BalanceDigits: digitsOf(p.Balance.Currency), Gross: p.Balance.Amount, Fee: p.Balance.Fee, Net: p.Balance.Net,
 	}
 	if p.Balance.ID != "" {
-		n.AvailableOn = &p.Balance.AvailableOn
+		n.BookedAt, n.AvailableOn = &p.Balance.Created, &p.Balance.AvailableOn
 	}
 	if isKeyOf(p.BillingKey, a.r.opts.Job, a.w.Period) {
 		// Any other metadata may have been edited.
@@ -154,7 +154,9 @@ func (a *auditor) notePayment(p *gateway.Payment) ledger.AuditPayment {
 
 // noteReturn adds up what one refund or dispute did to the balance.
 func noteReturn(r *gateway.Return) ledger.AuditReturn {
-	n := ledger.AuditReturn{ID: r.ID, Kind: string(r.Kind), PaymentIntent: r.PaymentIntent, Status: r.Status, Currency: r.Currency}
+	n := ledger.AuditReturn{
+		ID: r.ID, Kind: string(r.Kind), PaymentIntent: r.PaymentIntent, Status: r.Status, Currency: r.Currency, Moves: []ledger.AuditMove{},
+	}
 	if r.Stands() {
 		n.Amount = r.Amount
 	}
@@ -162,6 +164,7 @@ func noteReturn(r *gateway.Return) ledger.AuditReturn {
 		n.BalanceCurrency = m.Currency
 		n.Gross += m.Amount
 		n.Fee += m.Fee
+		n.Moves = append(n.Moves, ledger.AuditMove{At: m.Created, Currency: m.Currency, Gross: m.Amount, Fee: m.Fee})
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,6 +28,18 @@ const (
 type AuditSum struct {
 	Currency string         `json:"currency"`
 	Lines    []AuditSumLine `json:"lines"`
+	// Days are the lines of the balance by the days on which money moved there. What is
+	// not booked yet has no day.
+	Days []AuditSumDay `json:"days,omitempty"`
+}
+
+// AuditSumDay is the part of a line that moved on one day, such as 2026-11-03, of the
+// period's time zone. Count is of movements.
+type AuditSumDay struct {
+	What   string          `json:"what"`
+	Day    string          `json:"day"`
+	Count  int64           `json:"count"`
+	Amount decimal.Decimal `json:"amount"`
 }
 
 // AuditSumLine is one step. Amount is in major units.
@@ -50,13 +63,24 @@ var (
 		ledger.FindingMissing, ledger.FindingAmountMismatch, ledger.FindingCurrencyMismatch, ledger.FindingWrongCustomer, ledger.FindingOrphan,
 		ledger.FindingDuplicate, "paid late", "under way",
 	}
-	balanceSteps = []string{"paid in it from another currency", "paid into another currency", "not booked yet", "refunded", "disputed", "fees"}
+	balanceSteps = []string{
+		"paid in it from another currency", "paid into another currency", "not booked yet", "refunded", LineRefundedNotOwed,
+		"disputed", LineDisputedNotOwed, "fees",
+	}
+)
+
+// Lines of what went back of payments by which no charge is paid, such as of those that
+// were made twice: nobody owed them, so that it is no loss.
+const (
+	LineRefundedNotOwed = "refunded, not owed"
+	LineDisputedNotOwed = "disputed, not owed"
 )
 
 // step is a line while it is being added up.
 type step struct {
 	count  int64
 	amount decimal.Decimal
+	days   map[string]step // of a line of the balance
 }
 
 // sums are the lines of each currency, by what they are. They do not grow with the
@@ -152,6 +176,19 @@ func (s sums) report(balance []ledger.BalanceSum) []AuditSum {
 	return out
 }
 
+// addOn is add for what moved on one day.
+func (s sums) addOn(day, currency, what string, count, moves int64, amount decimal.Decimal) {
+	s.add(currency, what, count, amount)
+	if day == "" {
+		return
+	}
+	line := s[currency][what]
+	if line.days == nil {
+		line.days = map[string]step{}
+	}
+	line.days[day] = step{count: line.days[day].count + moves, amount: line.days[day].amount.Add(amount)}
+}
+
 // booked takes one sum of the balance to the lines of its currencies.
 func (s sums) booked(b ledger.BalanceSum) {
 	gross, fee := major(b.Gross, b.BalanceCurrency), major(b.Fee, b.BalanceCurrency)
@@ -159,18 +196,32 @@ func (s sums) booked(b ledger.BalanceSum) {
 	case b.Kind == "payment" && b.BalanceCurrency == "":
 		s.add(b.Currency, "not booked yet", b.Count, major(b.Amount, b.Currency).Neg())
 	case b.Kind == "payment" && b.BalanceCurrency != b.Currency:
-		s.add(b.Currency, "paid into another currency", b.Count, major(b.Amount, b.Currency).Neg())
-		s.add(b.BalanceCurrency, "paid in it from another currency", b.Count, gross)
-	case b.BalanceCurrency == "": // a refund under way
-		return
+		s.addOn(b.Day, b.Currency, "paid into another currency", b.Count, b.Moves, major(b.Amount, b.Currency).Neg())
+		s.addOn(b.Day, b.BalanceCurrency, "paid in it from another currency", b.Count, b.Moves, gross)
+	case b.Kind == "refund" && b.Own:
+		s.addOn(b.Day, b.BalanceCurrency, "refunded", b.Count, b.Moves, gross)
 	case b.Kind == "refund":
-		s.add(b.BalanceCurrency, "refunded", b.Count, gross)
+		s.addOn(b.Day, b.BalanceCurrency, LineRefundedNotOwed, b.Count, b.Moves, gross)
+	case b.Kind == "dispute" && b.Own:
+		s.addOn(b.Day, b.BalanceCurrency, "disputed", b.Count, b.Moves, gross)
 	case b.Kind == "dispute":
-		s.add(b.BalanceCurrency, "disputed", b.Count, gross)
+		s.addOn(b.Day, b.BalanceCurrency, LineDisputedNotOwed, b.Count, b.Moves, gross)
 	}
 	if b.BalanceCurrency != "" && b.Fee != 0 {
-		s.add(b.BalanceCurrency, "fees", b.Count, fee.Neg())
+		s.addOn(b.Day, b.BalanceCurrency, "fees", b.Count, b.Moves, fee.Neg())
 	}
+}
+
+// daysOf are the days of a line in their order.
+func (s sums) daysOf(currency, what string) (list []AuditSumDay) {
+	line := s[currency][what]
+	if line == nil {
+		return nil
+	}
+	for _, day := range slices.Sorted(maps.Keys(line.days)) {
+		list = append(list, AuditSumDay{What: what, Day: day, Count: line.days[day].count, Amount: line.days[day].amount})
+	}
+	return list
 }
 
 // of writes the lines of one currency. Lines in which nothing is are left out.
@@ -205,6 +256,9 @@ func (s sums) of(currency string, stripe step) AuditSum {
 	total(SideStripe, "paid at Stripe", stripe.count)
 	before := len(out.Lines)
 	lines(SideBalance, balanceSteps)
+	for _, what := range balanceSteps {
+		out.Days = append(out.Days, s.daysOf(currency, what)...)
+	}
 	if len(out.Lines) > before {
 		total(SideBalance, "net", 0)
 	}

@@ -152,7 +152,8 @@ func mustAddUp(t *testing.T, a *auditor, c *ledger.AuditCharge, set []ledger.Aud
 }
 
 // What is paid in one currency and booked in another leaves the one section and comes
-// into the other; what is not booked yet is no net.
+// into the other; what is not booked yet is no net; what went back of payments that nobody
+// owed is a line of its own.
 func TestSumsOfTwoCurrencies(t *testing.T) {
 	t.Parallel()
 	s := sums{}
@@ -160,8 +161,9 @@ func TestSumsOfTwoCurrencies(t *testing.T) {
 	got := s.report([]ledger.BalanceSum{
 		{Kind: "payment", Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 2000, Gross: 2200, Fee: 90},
 		{Kind: "payment", Currency: "eur", Count: 1, Amount: 1000},
-		{Kind: "refund", Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 500, Gross: -550},
-		{Kind: "dispute", Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 1500, Gross: -1650, Fee: 1500},
+		{Kind: "refund", Own: true, Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 500, Gross: -550},
+		{Kind: "refund", Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 100, Gross: -110},
+		{Kind: "dispute", Own: true, Currency: "eur", BalanceCurrency: "usd", Count: 1, Amount: 1500, Gross: -1650, Fee: 1500},
 	})
 	lines := map[string]string{}
 	for _, sum := range got {
@@ -173,7 +175,7 @@ func TestSumsOfTwoCurrencies(t *testing.T) {
 		"eur invoiced": "30.00", "eur recorded": "30.00", "eur paid in the ledger": "30.00", "eur paid at Stripe": "30.00",
 		"eur paid into another currency": "-20.00", "eur not booked yet": "-10.00", "eur net": "0.00",
 		"usd invoiced": "0.00", "usd recorded": "0.00", "usd paid in the ledger": "0.00", "usd paid at Stripe": "0.00",
-		"usd paid in it from another currency": "22.00", "usd refunded": "-5.50", "usd disputed": "-16.50", "usd fees": "-15.90", "usd net": "-15.90",
+		"usd paid in it from another currency": "22.00", "usd refunded": "-5.50", "usd refunded, not owed": "-1.10", "usd disputed": "-16.50", "usd fees": "-15.90", "usd net": "-17.00",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

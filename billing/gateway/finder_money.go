@@ -19,6 +19,7 @@ type Movement struct {
 	Amount      int64 // negative where money left
 	Fee         int64
 	Net         int64
+	Created     time.Time // when it was booked
 	AvailableOn time.Time
 }
 
@@ -253,6 +254,7 @@ type balanceJSON struct {
 	Currency    string `json:"currency"`
 	Fee         int64  `json:"fee"`
 	Net         int64  `json:"net"`
+	Created     int64  `json:"created"`
 	AvailableOn int64  `json:"available_on"`
 }
 
@@ -272,6 +274,6 @@ func (b *balanceJSON) movement() Movement {
 	}
 	return Movement{
 		ID: clean(b.ID, 200), Currency: strings.ToLower(clean(b.Currency, longestCode)), Amount: *b.Amount, Fee: b.Fee, Net: b.Net,
-		AvailableOn: time.Unix(b.AvailableOn, 0).UTC(),
+		Created: time.Unix(b.Created, 0).UTC(), AvailableOn: time.Unix(b.AvailableOn, 0).UTC(),
 	}
 }

@@ -195,7 +195,8 @@ func (a *app) end(res *result, err error, command string) int {
 		}
 		return res.ExitCode
 	}
-	if err != nil {
+	// Who pipes into head has seen enough, and wants no message.
+	if err != nil && f.name != readerGone {
 		fmt.Fprintln(a.err, "billing:", err)
 		if f.hint != "" {
 			fmt.Fprintln(a.err, "  ->", f.hint)

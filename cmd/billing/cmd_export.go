@@ -17,13 +17,15 @@ BILLING_FORMAT that is none of them is refused: type --format.
 
 --output is a file, - for stdout, a folder, or s3://bucket/prefix. In the last two the
 file is named by the period and appears together with a manifest: rows, sums, SHA-256.
-A file appears whole or not at all; in a bucket nothing is ever replaced.
+A file appears whole or not at all; in a bucket nothing is ever replaced. In a folder,
+the manifest of another export goes away when a file that it names changes.
 `
 
 const exportCodes = `
 Exit codes: 0 written   64 usage   69 Postgres unreachable
    73 the file can't be created, or the bucket has another one of its name
-   74 it can't be written; an old one is as it was   77 the bucket refuses the key
+   74 it can't be written; an old one is as it was   (also, without a message, when
+   nobody reads the pipe any more)   77 the bucket refuses the key
    78 configuration`
 
 const exportChargesHelp = `Writes every charge of a period, in the order of account ids, with the columns of

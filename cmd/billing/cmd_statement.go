@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -17,7 +18,9 @@ import (
 
 const statementHelp = `Shows every month of one account: what was invoiced, what became of it, what was
 paid and given back, and what is open. What is open is of the ledger: a refund does
-not make it more. CSV has one line a month.
+not make it more. A month that is invoiced and has no charge yet is "invoiced". CSV
+has one line a month. BILLING_FORMAT and BILLING_OUTPUT, which are of the exports, do
+not count here.
 
 Examples:
    billing statement --account acct-1001
@@ -31,8 +34,8 @@ func (a *app) statementCommand(code *int) *cli.Command {
 		Name: "statement", Usage: "every month of one account", Description: statementHelp,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "account", Usage: "whose"},
-			&cli.StringFlag{Name: "format", Usage: "table or csv", Value: "table", EnvVars: []string{"BILLING_FORMAT"}},
-			&cli.StringFlag{Name: "output", Usage: "the file to write, or - for stdout", Value: "-", EnvVars: []string{"BILLING_OUTPUT"}},
+			&cli.StringFlag{Name: "format", Usage: "table or csv", Value: "table"},
+			&cli.StringFlag{Name: "output", Usage: "the file to write, or - for stdout", Value: "-"},
 		},
 	}, statement)
 }
@@ -45,6 +48,9 @@ type statementJSON struct {
 	lines   []ledger.StatementLine
 	totals  map[string][4]decimal.Decimal
 }
+
+// stateInvoiced is of a month that has no charge yet.
+const stateInvoiced = "invoiced"
 
 type statementMonth struct {
 	Period        string  `json:"period"`
@@ -75,6 +81,8 @@ func statement(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		return nil, usagef("--format %q: want table or csv", format)
 	case output == "":
 		return nil, usagef("--output is empty: type the file's name, or - for stdout")
+	case export.IsBucket(output):
+		return nil, usagef("--output %s: a statement goes into a file or to stdout, and not into a bucket", output)
 	case a.json && output == "-" && format == "csv":
 		return nil, usagef("--json and the statement would both go to stdout: name a file with --output")
 	}
@@ -104,7 +112,7 @@ func newStatement(account string, lines []ledger.StatementLine) statementJSON {
 	for _, l := range lines {
 		open := moneyText(l.Open().String(), l.Currency)
 		s.Months = append(s.Months, statementMonth{
-			Period: string(l.Period), InvoiceID: l.InvoiceID, Description: l.Description, State: string(l.State), Reason: l.Reason,
+			Period: string(l.Period), InvoiceID: l.InvoiceID, Description: l.Description, State: cmp.Or(string(l.State), stateInvoiced), Reason: l.Reason,
 			Currency: l.Currency, Amount: moneyText(l.Amount, l.Currency), Paid: moneyText(l.Paid, l.Currency),
 			Refunded: moneyText(l.Refunded, l.Currency), Open: open, Disputed: l.Disputed,
 			SettledAt: nullIfEmpty(rfc3339(l.SettledAt)), PaymentIntent: l.PaymentIntent,
@@ -125,7 +133,11 @@ func (s statementJSON) text(a *app, job string) string {
 	t := a.newTable(table.Row{"period", "invoice", "state", "reason", "currency", "invoiced", "paid", "refunded", "open", "settled"}, 6, 7, 8, 9)
 	for i, m := range s.Months {
 		settled := timeText(s.lines[i].SettledAt)
-		t.AppendRow(table.Row{m.Period, clean(m.InvoiceID), m.State, clean(m.Reason), clean(m.Currency), clean(m.Amount), clean(m.Paid), m.Refunded, m.Open, settled})
+		state := m.State
+		if m.Disputed {
+			state += ", disputed"
+		}
+		t.AppendRow(table.Row{m.Period, clean(m.InvoiceID), state, clean(m.Reason), clean(m.Currency), clean(m.Amount), clean(m.Paid), m.Refunded, m.Open, settled})
 	}
 	for _, currency := range slices.Sorted(maps.Keys(s.totals)) {
 		row := table.Row{"all", "", "", "", clean(currency)}

@@ -31,6 +31,9 @@ const (
 	exitBadConfig    = 78
 )
 
+// readerGone is the name of a failure that nobody need be told of.
+const readerGone = "reader_gone"
+
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -155,6 +158,10 @@ func classifyExport(err *export.Error) failure {
 	switch err.Trouble {
 	case export.NotAllowed:
 		return failure{exitNoPermission, "failed", "storage_refused_key", err.Hint}
+	case export.ReaderGone:
+		return failure{exitIOError, "failed", readerGone, ""}
+	case export.Unfit:
+		return failure{exitIOError, "failed", "write_failed", err.Hint}
 	case export.CannotCreate:
 		return failure{exitCannotCreate, "failed", "cannot_write", cmp.Or(err.Hint, "check the folder and its rights")}
 	default:

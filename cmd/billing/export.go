@@ -81,7 +81,7 @@ func newExport(ctx context.Context, a *app, c *cli.Context, what string, files [
 	}
 	switch {
 	case e.set == nil && len(files) > 1:
-		return nil, usagef("--output %s: %s are %d files: name a folder that is there, or s3://bucket/prefix", e.output, what, len(files))
+		return nil, usagef("--output %s: a %s is %d files: name a folder that is there, or s3://bucket/prefix", e.output, what, len(files))
 	case e.set == nil && c.Bool("by-hash"):
 		return nil, usagef("--by-hash names files, so --output must be a folder that is there, or s3://bucket/prefix")
 	}
@@ -141,6 +141,13 @@ func (e *exporting) do(ctx context.Context) (*result, error) {
 	e.meter = e.a.newMeter()
 	manifest := export.Manifest{Export: e.what, Job: string(e.job), Period: string(e.period)}
 	err = ledger.InReadTx(ctx, pool, func(tx pgx.Tx) (err error) {
+		// A typed-in wrong month would replace a good file by an empty one.
+		switch known, err := ledger.KnowsPeriod(ctx, tx, e.job, e.period); {
+		case err != nil:
+			return err
+		case !known:
+			return usagef("the ledger knows nothing of %s of %s; see: billing status --job %s", e.period, e.job, e.job)
+		}
 		if manifest.RunID, err = ledger.LastRunID(ctx, tx, e.job, e.period); err != nil {
 			return err
 		}

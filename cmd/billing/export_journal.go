@@ -23,16 +23,21 @@ yet, and what the ledger and Stripe do not agree on. Each entry and each currenc
 comes to zero, and the journal to the audit's sums: if the ledger changed since, it
 is refused until the next audit. Without an audit only the charges are in it.
 
-The accounts are receivable, revenue, tax (if the view billable has a column tax),
-cash, fees, refunds, disputes, transit, conversion and suspense; --chart names them.
+A journal replaces the earlier one of its period: reverse that one first, or take only
+entries whose key is new or whose amounts changed, and reverse those whose key is gone.
+Entry numbers may change.
+
+The accounts are receivable, revenue, tax (if the view billable has a column tax,
+which must keep a month's tax as it was; a refund carries none), cash, fees, refunds,
+disputes, transit, conversion and suspense; --chart names them.
 ` + exportFormats + `
 Examples:
    billing reconcile --audit --period 2026-10
    billing export journal --period 2026-10 --chart cash=1360,revenue=8400 --output journal.csv
 
 Exit codes: 0 written   3 the ledger is not what the last audit saw   64 usage
-   69 Postgres unreachable   73 / 74 the file can't be created / written
-   77 the bucket refuses the key   78 configuration`
+   65 the view has tax that can't be   69 Postgres unreachable
+   73 / 74 the file can't be created / written   77 the bucket refuses the key   78 configuration`
 
 const exportMonthHelp = `Writes charges, events and journal of a period into a folder or a bucket, from one
 moment of the ledger, with one manifest for all of them. The manifest appears last
@@ -41,7 +46,7 @@ and goes first: who finds one finds the files that it names.
 Example:
    billing export month --period 2026-10 --output exports/
 ` + exportCodes + `
-   3 the ledger is not what the last audit saw`
+   3 the ledger is not what the last audit saw   65 the view has tax that can't be`
 
 func chartFlag() cli.Flag {
 	return &cli.StringFlag{Name: "chart", Usage: "what the books call the accounts, such as receivable=1400,revenue=8400", EnvVars: []string{"BILLING_CHART"}}
@@ -51,6 +56,10 @@ var journalFile = exportFile{table: export.Journal, noun: [2]string{"line", "lin
 
 func writeJournal(ctx context.Context, e *exporting, tx pgx.Tx, to export.Encoder) (content export.Content, err error) {
 	bookings, err := ledger.Bookings(ctx, tx, e.job, e.period)
+	var tax *ledger.TaxError
+	if errors.As(err, &tax) {
+		return content, inputError{err}
+	}
 	if err != nil {
 		return content, err
 	}
@@ -88,10 +97,16 @@ func (e *exporting) audited(ctx context.Context, tx pgx.Tx) (day time.Time, step
 	steps = []export.AuditStep{}
 	for _, sum := range report.Sums {
 		for _, line := range sum.Lines {
-			steps = append(steps, export.AuditStep{
+			step := export.AuditStep{
 				Currency: sum.Currency, What: line.What, Count: line.Count, Amount: line.Amount, Total: line.Total,
 				Ledger: line.Side == reconcile.SideInvoices || line.Side == reconcile.SideLedger,
-			})
+			}
+			for _, d := range sum.Days {
+				if !line.Total && d.What == line.What {
+					step.Days = append(step.Days, export.AuditDay{Day: d.Day, Count: d.Count, Amount: d.Amount})
+				}
+			}
+			steps = append(steps, step)
 		}
 	}
 	return audit.Day, steps, nil

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/shopspring/decimal"
 )
 
@@ -44,7 +46,7 @@ func (o *office) ties(a auditJSON, sums map[string]string, currency string) {
 	amounts := a.amounts(currency)
 	for total, account := range map[string]string{"recorded": "invoice receivable", "paid in the ledger": "payment cash", "net": "cash"} {
 		want, ok := amounts[total]
-		if got := sums[currency+" "+account]; ok && !sameAmount(got, want) {
+		if got := cmp.Or(sums[currency+" "+account], "0"); ok && !sameAmount(got, want) {
 			o.t.Errorf("%s in %s: the journal has %s for %s, the audit %s", account, currency, got, total, want)
 		}
 	}
@@ -63,7 +65,7 @@ func sameAmount(a, b string) bool {
 // awkward is a month in which something of everything happened.
 func (o *office) awkward() {
 	o.t.Helper()
-	list := customers(12)
+	list := customers(14)
 	list[2].card = "pm_card_visa_chargeDeclined"
 	list[3].amount = "-4.00" // a credit
 	list[4].amount = "0"
@@ -71,6 +73,7 @@ func (o *office) awkward() {
 	list[7].currency, list[7].amount = "jpy", "5000"
 	list[8].card = "pm_card_visa_chargeDeclined"
 	list[9].amount = "0.10" // below the minimum
+	list[12].card = "pm_usBankAccount_success"
 	o.imports(october, list)
 	o.month(0)
 	o.must(0, "void", "--period", october, "--account", "a0009", "--why", "test")
@@ -79,6 +82,18 @@ func (o *office) awkward() {
 	o.acts(o.emu.Dispute(o.payment("a0002")))
 	o.emu.AddIntent(o.ofKey("a0011")) // paid twice
 	o.advance(96 * time.Hour)
+	o.acts(o.emu.SettleDebit(o.payment("a0013"), true))
+	o.acts(o.emu.Rebook(o.payment("a0013"), ""))
+	o.acts(o.emu.Rebook(o.payment("a0014"), "gbp"))
+}
+
+// entryDates are the keys and dates of a journal's entries.
+func entryDates(rows []map[string]string) map[string]string {
+	keys := map[string]string{}
+	for _, r := range rows {
+		keys[strings.TrimPrefix(r["key"], "monthly-billing/"+october+"/")] = r["date"]
+	}
+	return keys
 }
 
 // The journal balances in every entry and currency, and comes to the audit's sums.
@@ -93,36 +108,36 @@ func TestTheJournalTiesToTheAudit(t *testing.T) {
 	}
 	a, _ := o.audits(4)
 	rows, sums := o.journal()
-	for _, currency := range []string{"usd", "eur", "jpy"} {
+	for _, currency := range []string{"usd", "eur", "jpy", "gbp"} {
 		o.ties(a, sums, currency)
 	}
 	for account, want := range map[string]string{
 		// What is owed and not paid: declined, below the minimum, less the credit.
 		"usd receivable": "6.13", "usd void receivable": "-10.09", "usd suspense": "-10.11", "eur refunds": "10.06",
 		"usd refunds": "3.00", "usd disputes": "10.02", "jpy receivable": "0.00", "jpy payment cash": "5000.00",
+		"usd transit": "10.13", "usd conversion": "10.14", "gbp conversion": "-20.28",
 	} {
 		if sums[account] != want {
 			t.Errorf("%s is %s, want %s", account, sums[account], want)
 		}
 	}
-	for _, r := range rows {
-		want := "2026-11-01"
-		switch r["what"] {
-		case "invoice":
-			want = "2026-10-31"
-		case "payment", "void":
-		default:
-			want = "2026-11-05"
-		}
-		if r["date"] != want {
-			t.Errorf("%s is of %s, want %s", r["what"], r["date"], want)
-		}
+	const end, first, now = "2026-10-31", "2026-11-01", "2026-11-05"
+	want := map[string]string{
+		"invoice/2026-10-31/usd": end, "invoice/2026-10-31/eur": end, "invoice/2026-10-31/jpy": end, "void/2026-11-01/usd": first,
+		"payment/2026-11-01/usd": first, "payment/2026-11-01/eur": first, "payment/2026-11-01/jpy": first, "payment/2026-11-05/usd": now,
+		"fees/2026-11-01/usd": first, "fees/2026-11-01/eur": first, "fees/2026-11-01/jpy": first, "fees/2026-11-01/gbp": first,
+		"refunded/2026-11-01/usd": first, "refunded/2026-11-01/eur": first, "disputed/2026-11-01/usd": first,
+		"paid-into-another-currency/2026-11-01/usd": first, "paid-in-it-from-another-currency/2026-11-01/gbp": first,
+		"duplicate/usd": now, "not-booked-yet/usd": now,
+	}
+	if diff := gocmp.Diff(want, entryDates(rows)); diff != "" {
+		t.Errorf("the keys (-want +got)\n%s", diff)
 	}
 	// The ledger goes on, and the audit is no longer its own.
 	o.must(0, "void", "--period", october, "--account", "a0003", "--why", "test")
 	o.journal() // what was owed is withdrawn, which no audit need see
 	o.must(0, "reopen", "--period", october, "--why", "test")
-	o.imports(october, customers(13)[12:])
+	o.imports(october, customers(15)[14:])
 	o.month(4)
 	for _, command := range []string{"journal", "month"} {
 		dir := t.TempDir()
@@ -130,6 +145,93 @@ func TestTheJournalTiesToTheAudit(t *testing.T) {
 		if !strings.Contains(r.stderr, "reconcile --audit --period 2026-10") || len(folder(t, dir)) != 0 {
 			t.Errorf("%s: the folder has %s\n%s", command, namesOf(folder(t, dir)), r)
 		}
+	}
+}
+
+// A journal of an audit that found nothing new is the earlier one, byte for byte but for the
+// day of what stands; what happened since is new keys beside the old ones.
+func TestAJournalKeepsItsKeysAndDates(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ungated()
+	o.awkward()
+	o.audits(4)
+	before, _ := o.journal()
+	o.advance(36 * 24 * time.Hour)
+	o.audits(4)
+	after, _ := o.journal()
+	for _, r := range after {
+		if r["what"] == "duplicate" || r["what"] == "not booked yet" {
+			if r["date"] != "2026-12-11" {
+				t.Errorf("%s is of %s, want the day of the audit", r["what"], r["date"])
+			}
+			r["date"] = "2026-11-05"
+		}
+	}
+	if diff := gocmp.Diff(before, after); diff != "" {
+		t.Errorf("36 days later (-before +after)\n%s", diff)
+	}
+	o.acts(o.emu.FailRefunds(o.payment("a0001"))) // comes back on another day
+	o.acts(o.emu.Refund(o.payment("a0012"), 0))
+	o.audits(4)
+	rows, sums := o.journal()
+	keys := entryDates(rows)
+	for key := range entryDates(before) {
+		if keys[key] == "" {
+			t.Errorf("the key %s is gone", key)
+		}
+		delete(keys, key)
+	}
+	// 3.00 came back, 10.12 went.
+	if len(keys) != 1 || keys["refunded/2026-12-11/usd"] != "2026-12-11" || sums["usd refunded refunds"] != "10.12" {
+		t.Errorf("new are %v, refunds are %s", keys, sums["usd refunded refunds"])
+	}
+}
+
+// A second payment that is given back leaves suspense, and is no expense.
+func TestADuplicateThatIsRefundedLeavesSuspense(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ungated()
+	o.imports(october, customers(3))
+	o.month(0)
+	twice, nobodys := o.ofKey("a0001"), o.ofKey("a0002")
+	second := o.emu.AddIntent(twice)
+	nobodys.Metadata["billing_key"], nobodys.Metadata["billing_account"] = keyOf("b0001"), "b0001"
+	orphan := o.emu.AddIntent(nobodys)
+	disputed := o.emu.AddIntent(o.ofKey("a0003"))
+	o.acts(o.emu.Refund(o.payment("a0003"), 100))
+	o.audits(4)
+	if _, sums := o.journal(); sums["usd suspense"] != "-30.06" || sums["usd refunds"] != "1.00" {
+		t.Errorf("before: suspense %s, refunds %s", sums["usd suspense"], sums["usd refunds"])
+	}
+	o.acts(o.emu.Refund(second, 0))
+	o.acts(o.emu.Refund(orphan, 0))
+	o.acts(o.emu.Dispute(disputed))
+	a, _ := o.audits(4)
+	_, sums := o.journal()
+	o.ties(a, sums, "usd")
+	if sums["usd suspense"] != "0.00" || sums["usd refunds"] != "1.00" || sums["usd disputes"] != "" {
+		t.Errorf("suspense %s, refunds %s, disputes %s", sums["usd suspense"], sums["usd refunds"], sums["usd disputes"])
+	}
+	if got := a.amounts("usd")["refunded, not owed"]; got != "-20.03" {
+		t.Errorf("the audit has %s refunded and not owed", got)
+	}
+}
+
+// Days are those of the period's time zone, of the ledger's bookings and of the balance's.
+func TestTheJournalHasTheDaysOfThePeriodsZone(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(2))
+	o.month(0)
+	o.audits(0)
+	o.exec(`UPDATE billing.job_runs SET time_zone = 'America/Los_Angeles'`)
+	o.audits(0)
+	rows, _ := o.journal()
+	want := map[string]string{"invoice/2026-10-31/usd": "2026-10-31", "payment/2026-10-31/usd": "2026-10-31", "fees/2026-10-31/usd": "2026-10-31"}
+	if diff := gocmp.Diff(want, entryDates(rows)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
@@ -162,6 +264,42 @@ func TestTheJournalSpeaksTheBooksLanguage(t *testing.T) {
 	}
 }
 
+// Tax that can't be is refused, with the account and the value; it is no zero.
+func TestTaxThatCantBeIsRefused(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	list := customers(3)
+	list[2].amount = "-4.00"
+	o.imports(october, list)
+	o.month(0)
+	for _, tt := range [][2]string{
+		{"'NaN'::numeric", "tax of NaN for account a0002, of 10.02 usd: it is no number"},
+		{"'-Infinity'::numeric", "tax of -Infinity for account a0002, of 10.02 usd: it is no number"},
+		{"1.005", "tax of 1.005 for account a0002, of 10.02 usd: it has more digits than the currency"},
+		{"10.03", "tax of 10.03 for account a0002, of 10.02 usd: it is more than the amount"},
+		{"-1.00", "tax of -1.00 for account a0002, of 10.02 usd: it has the other sign"},
+		{"1.600000", ""}, // zeros are no digits
+	} {
+		tax, says := tt[0], tt[1]
+		o.exec(`CREATE OR REPLACE VIEW billing.billable AS
+			SELECT i.job, i.period, i.account_id, i.amount, i.currency, i.description, a.stripe_account, a.stripe_customer, a.payment_method,
+				a.name, a.email, a.status, CASE i.account_id WHEN 'a0002' THEN ` + tax + ` WHEN 'a0003' THEN -0.64 END AS tax
+			FROM billing.invoices i LEFT JOIN billing.accounts a ON a.account_id = i.account_id`)
+		dir := t.TempDir()
+		want := 65
+		if says == "" {
+			want = 0
+		}
+		r := o.must(want, "export", "journal", "--period", october, "--output", dir)
+		if !strings.Contains(r.stderr, says) || want == 65 && len(folder(t, dir)) != 0 {
+			t.Errorf("%s: the folder has %s\n%s", tax, namesOf(folder(t, dir)), r)
+		}
+	}
+	if _, sums := o.journal(); sums["usd tax"] != "-0.96" {
+		t.Errorf("tax is %s", sums["usd tax"])
+	}
+}
+
 func subset(want, got map[string]string) bool {
 	for k, v := range want {
 		if got[k] != v {
@@ -191,5 +329,8 @@ func TestExportMonth(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--output", dir + "/month.csv"}, {"--output", "-"}, nil} {
 		o.must(64, append([]string{"export", "month", "--period", october}, args...)...)
+	}
+	if r := o.must(64, "export", "month", "--period", october, "--output", "-"); !strings.Contains(r.stderr, "a month is 3 files") {
+		t.Errorf("%s", r)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chargeonce/billing/fixtures/s3emu"
+	"github.com/chargeonce/billing/reconcile/export"
 )
 
 // withBucket gives the office a bucket called finance, and a paid October of five.
@@ -167,6 +168,60 @@ func TestABucketThatRefuses(t *testing.T) {
 		if r := o.must(78, toBucket()...); !strings.Contains(r.stderr, "AWS_ENDPOINT_URL") || strings.Contains(r.String(), hidden) {
 			t.Errorf("%s: %s", address, r)
 		}
+	}
+}
+
+// What is damaged on the way is refused by the storage, and nothing is there.
+func TestADamagedUploadIsRefused(t *testing.T) {
+	t.Parallel()
+	o, s := withBucket(t)
+	s.Inject(s3emu.Fault{Method: "PUT", Damage: true, Times: 1})
+	if r := o.must(74, toBucket()...); !strings.Contains(r.stderr, "BadDigest") || len(s.Objects()) != 0 {
+		t.Errorf("%d objects\n%s", len(s.Objects()), r)
+	}
+	o.must(0, toBucket()...)
+}
+
+// While an export is under way to a bucket, nobody finds it on this machine, and nobody's
+// files are in its way.
+func TestAnExportToABucketIsNotSeenOnThisMachine(t *testing.T) {
+	t.Parallel()
+	o, s := withBucket(t)
+	if err := os.Mkdir(o.env["TMPDIR"]+"/charges-2026-10.csv", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.Gather(2)
+	p := o.start(toBucket()...)
+	eventually(t, "it writes", func() bool { return s.Waiting() == 1 })
+	if left, err := os.ReadDir(o.env["TMPDIR"]); err != nil || len(left) != 1 {
+		t.Errorf("on this machine: %v, %v", left, err)
+	}
+	second := o.start(toBucket()...)
+	if a, b := p.wait(), second.wait(); a.code != 0 || b.code != 0 {
+		t.Errorf("%s\n%s", a, b)
+	}
+}
+
+// The documents name the rights that messages name, and no credentials but the usual are
+// taken.
+func TestABucketsRightsAndCredentialsAreThoseOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/exports.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.ReplaceAll(string(text), "`", ""), export.NeededRights) {
+		t.Errorf("docs/exports.md does not name %s", export.NeededRights)
+	}
+	o, _ := withBucket(t)
+	delete(o.env, "AWS_ACCESS_KEY_ID")
+	delete(o.env, "AWS_SECRET_ACCESS_KEY")
+	maps.Copy(o.env, map[string]string{
+		"MINIO_ACCESS_KEY": "AKIAOTHER", "MINIO_SECRET_KEY": hidden, "MINIO_ROOT_USER": "AKIAOTHER", "MINIO_ROOT_PASSWORD": hidden,
+		"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+	})
+	if r := o.must(77, toBucket()...); !strings.Contains(r.stderr, "no credentials") {
+		t.Errorf("%s", r)
 	}
 }
 

@@ -106,6 +106,7 @@ func TestAnExportIntoAFolder(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
+	o.must(0, "import", "invoices", "--job", "other", "--period", october, "--file", o.file("other.csv", "account_id,amount,currency\na0001,1.00,usd\n"))
 	o.must(0, "export", "charges", "--job", "other", "--period", october, "--output", dir)
 	if got := namesOf(folder(t, dir)); got != "charges-2026-10-other.csv charges-2026-10-other.csv.manifest.json" {
 		t.Errorf("another job's are %s", got)
@@ -148,6 +149,7 @@ func TestAnExportByHash(t *testing.T) {
 func TestAnExportThatHasNoPlace(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
+	o.imports(october, customers(1))
 	dir := t.TempDir()
 	for _, tt := range []struct {
 		code int

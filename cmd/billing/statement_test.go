@@ -47,11 +47,66 @@ func TestStatement(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	for says, args := range map[string][]string{
-		"--account is missing": nil, "charges of account nobody": {"--account", "nobody"}, "want table or csv": {"--account", "a0001", "--format", "xlsx"},
+		"--account is missing": nil, "invoices and charges of account nobody": {"--account", "nobody"}, "want table or csv": {"--account", "a0001", "--format", "xlsx"},
 	} {
 		if r := o.must(64, append([]string{"statement"}, args...)...); !strings.Contains(r.stderr, says) {
 			t.Errorf("%q: want %q\n%s", args, says, r)
 		}
 	}
 	o.must(73, "statement", "--account", "a0001", "--output", "/nonexistent/x")
+}
+
+// A statement has the months that are invoiced and not charged yet, nothing of another
+// job's account of the same id, and shows a dispute.
+func TestAStatementHasInvoicedMonthsOfItsJobAlone(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.ungated()
+	o.imports("2026-09", customers(1))
+	o.must(0, "run", "--period", "2026-09")
+	list := customers(1)
+	list[0].amount = "7.77"
+	o.imports("2026-11", list)
+	for _, period := range []string{"2026-08", "2026-09", "2026-11"} {
+		file := o.file("other.csv", "account_id,amount,currency\na0001,99.99,usd\n")
+		o.must(0, "import", "invoices", "--job", "other", "--period", period, "--file", file)
+	}
+	o.must(0, "run", "--job", "other", "--period", "2026-08")
+	o.must(0, "run", "--job", "other", "--period", "2026-09")
+	o.acts(o.emu.Dispute(one[string](o, `SELECT payment_intent FROM billing.charges WHERE job = 'monthly-billing'`)))
+	o.must(0, "reconcile", "--audit", "--period", "2026-09")
+	months := func(args ...string) (got []string) {
+		r := o.must(0, append([]string{"statement", "--account", "a0001", "--format", "csv"}, args...)...)
+		for _, m := range readCSV(t, r.stdout)[1:] {
+			got = append(got, strings.Join([]string{m["period"], m["state"], m["amount"], m["currency"], m["paid"], m["open"], m["disputed"]}, " "))
+		}
+		return got
+	}
+	want := []string{"2026-09 succeeded 10.01 usd 10.01 0.00 true", "2026-11 invoiced 7.77 usd 0.00 7.77 false"}
+	if diff := cmp.Diff(want, months()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	want = []string{
+		"2026-08 succeeded 99.99 usd 99.99 0.00 false", "2026-09 succeeded 99.99 usd 99.99 0.00 false", "2026-11 invoiced 99.99 usd 0.00 99.99 false",
+	}
+	if diff := cmp.Diff(want, months("--job", "other")); diff != "" {
+		t.Errorf("the other job's (-want +got)\n%s", diff)
+	}
+	if r := o.must(0, "statement", "--account", "a0001"); strings.Count(r.stdout, "succeeded, disputed") != 1 || strings.Contains(r.stdout, "99.99") {
+		t.Errorf("%s", r)
+	}
+}
+
+// A statement is nothing of what exports are set to, and goes into no bucket.
+func TestAStatementIgnoresTheSettingsOfExports(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.imports(october, customers(1))
+	o.env["BILLING_FORMAT"], o.env["BILLING_OUTPUT"] = "jsonl", "s3://finance/close"
+	if r := o.must(0, "statement", "--account", "a0001"); !strings.Contains(r.stdout, "10.01") {
+		t.Errorf("%s", r)
+	}
+	if r := o.must(64, "statement", "--account", "a0001", "--output", "s3://finance/close"); !strings.Contains(r.stderr, "not into a bucket") {
+		t.Errorf("%s", r)
+	}
 }

@@ -28,8 +28,8 @@ func (e *csvEncoder) Write(row Row) error {
 	e.line = e.line[:0]
 	for i, column := range e.cells.table.Columns {
 		cell := e.cells.at(row, i)
-		if column.Kind == KindText && armed(cell) {
-			cell = append([]byte("'"), cell...)
+		if column.Kind == KindText {
+			cell = disarm(cell)
 		}
 		e.line = appendCSV(e.line, cell, i == 0)
 	}

@@ -13,6 +13,10 @@ const (
 	CannotWrite
 	// NotAllowed is a key that object storage refuses.
 	NotAllowed
+	// ReaderGone is a pipe of which nobody reads any more.
+	ReaderGone
+	// Unfit is a content that the format can't hold.
+	Unfit
 )
 
 // Error is an output that could not be written. What was there before is as it was,

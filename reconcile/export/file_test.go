@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -99,4 +100,58 @@ func TestWriteFileFollowsALink(t *testing.T) {
 		t.Errorf("the link is gone: %v", err)
 	}
 	wantFolder(t, other, "goal.csv")
+}
+
+// A link to a file that is not there yet is followed, too; a ring of links is refused.
+func TestWriteFileFollowsALinkToNothing(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for link, goal := range map[string]string{
+		"folder": other, "first.csv": "second.csv", "second.csv": filepath.Join("folder", "goal.csv"), "up.csv": "folder/../beside.csv", "ring.csv": "ring.csv",
+	} {
+		if err := os.Symlink(goal, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"first.csv", "up.csv"} {
+		if err := WriteFile(filepath.Join(dir, name), writes(name)); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("the link is gone: %v", err)
+		}
+	}
+	wantFile(t, filepath.Join(other, "goal.csv"), "first.csv", 0o644)
+	wantFile(t, filepath.Join(filepath.Dir(other), "beside.csv"), "up.csv", 0o644)
+	if err := WriteFile(filepath.Join(dir, "ring.csv"), writes("x")); err == nil {
+		t.Error("a ring was written to")
+	}
+}
+
+// A file that takes the place of another one has its owner and its group, as far as they
+// are ours to give.
+func TestWriteFileKeepsTheOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "charges.csv")
+	if err := WriteFile(path, writes("old")); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if uid == 0 {
+		uid, gid = 12345, 23456
+	} else if groups, err := os.Getgroups(); err == nil && len(groups) > 0 {
+		gid = groups[len(groups)-1]
+	}
+	if err := os.Chown(path, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, writes("new")); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, path, "new", 0o644)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := info.Sys().(*syscall.Stat_t); int(of.Uid) != uid || int(of.Gid) != gid {
+		t.Errorf("it is of %d:%d, want %d:%d", of.Uid, of.Gid, uid, gid)
+	}
 }

@@ -79,6 +79,16 @@ type AuditStep struct {
 	// Ledger says that it is a step between what was invoiced and what was paid by the
 	// ledger's word, which the journal has from the charges themselves.
 	Ledger bool
+	// Days are the parts of it that moved on a day; what is left is a state, of the day
+	// of the audit.
+	Days []AuditDay
+}
+
+// AuditDay is the part of a step that moved on one day, such as 2026-11-03.
+type AuditDay struct {
+	Day    string
+	Count  int64
+	Amount decimal.Decimal
 }
 
 // The totals of an audit that a journal must come to.
@@ -89,15 +99,18 @@ const (
 	TotalNet      = "net"
 )
 
-// stepRoles are the accounts against which cash moves.
+// stepRoles are the accounts against which cash moves on the balance. What was paid and
+// nobody owed is in suspense, and leaves it when it is given back.
 var stepRoles = map[string]Role{
 	"paid in it from another currency": RoleConversion, "paid into another currency": RoleConversion, "not booked yet": RoleTransit,
-	"refunded": RoleRefunds, "disputed": RoleDisputes, "fees": RoleFees,
+	"refunded": RoleRefunds, "refunded, not owed": RoleSuspense, "disputed": RoleDisputes, "disputed, not owed": RoleSuspense, "fees": RoleFees,
 }
 
 // Entry is one booking: its lines come to zero.
 type Entry struct {
-	Day      time.Time
+	Day string // such as 2026-11-03
+	// Standing says that it is a state as the audit saw it, which has no day of its own.
+	Standing bool
 	What     string
 	Count    int64
 	Currency string
@@ -110,11 +123,21 @@ type Line struct {
 	Amount decimal.Decimal
 }
 
+// Key names the entry for as long as it is about the same thing: a later journal of the
+// period has the same keys, perhaps with other amounts. A state's key has no day.
+func (e *Entry) Key(job ledger.Job, period ledger.Period) string {
+	parts := []string{string(job), string(period), strings.NewReplacer(", ", "-", " ", "-").Replace(e.What), e.Day, e.Currency}
+	if e.Standing {
+		parts = slices.Delete(parts, 3, 4)
+	}
+	return strings.Join(parts, "/")
+}
+
 // BookEntries makes the entries of a journal from what happened to the charges and from
 // the steps of an audit, nil without one.
 func BookEntries(bookings []ledger.Booking, audited time.Time, steps []AuditStep) (entries []Entry) {
 	for _, b := range bookings {
-		e := Entry{Day: b.Day, What: string(b.Kind), Count: b.Count, Currency: b.Currency}
+		e := Entry{Day: b.Day.Format(time.DateOnly), What: string(b.Kind), Count: b.Count, Currency: b.Currency}
 		owed := []Line{{RoleReceivable, b.Amount}, {RoleRevenue, b.Tax.Sub(b.Amount)}, {RoleTax, b.Tax.Neg()}}
 		switch b.Kind {
 		case ledger.BookingInvoice:
@@ -136,13 +159,30 @@ func BookEntries(bookings []ledger.Booking, audited time.Time, steps []AuditStep
 		if !known {
 			role = RoleSuspense
 		}
-		entries = append(entries, Entry{Day: audited, What: s.What, Count: s.Count, Currency: s.Currency,
-			Lines: []Line{{RoleCash, s.Amount}, {role, s.Amount.Neg()}}})
+		entries = append(entries, stepEntries(s, role, audited)...)
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int { return strings.Compare(a.Currency, b.Currency) })
 	return slices.DeleteFunc(entries, func(e Entry) bool {
 		return !slices.ContainsFunc(e.Lines, func(l Line) bool { return !l.Amount.IsZero() })
 	})
+}
+
+// stepEntries are those of one step: by the days on which it moved, and what is left as of
+// the audit.
+func stepEntries(s AuditStep, role Role, audited time.Time) (entries []Entry) {
+	book := func(e Entry, amount decimal.Decimal) {
+		e.What, e.Currency, e.Lines = s.What, s.Currency, []Line{{RoleCash, amount}, {role, amount.Neg()}}
+		entries = append(entries, e)
+	}
+	rest := s.Amount
+	for _, d := range s.Days {
+		book(Entry{Day: d.Day, Count: d.Count}, d.Amount)
+		rest = rest.Sub(d.Amount)
+	}
+	if !rest.IsZero() {
+		book(Entry{Day: audited.Format(time.DateOnly), Standing: true, Count: s.Count}, rest)
+	}
+	return entries
 }
 
 // TieError says that a journal does not come to what an audit saw.
@@ -207,6 +247,7 @@ var Journal = Table{"journal", []Column{
 	{Name: "job", Kind: KindID}, {Name: "period", Kind: KindID}, {Name: "entry", Kind: KindInteger}, {Name: "date", Kind: KindDate},
 	{Name: "what"}, {Name: "count", Kind: KindInteger}, {Name: "currency"}, {Name: "role"}, {Name: "account"},
 	{Name: "debit", Kind: KindAmount, Currency: "currency"}, {Name: "credit", Kind: KindAmount, Currency: "currency"},
+	{Name: "key", Kind: KindID},
 }}
 
 // WriteEntries writes a journal.
@@ -220,8 +261,9 @@ func WriteEntries(to Encoder, job ledger.Job, period ledger.Period, entries []En
 				continue
 			}
 			row := Row{
-				[]byte(job), []byte(period), strconv.AppendInt(nil, int64(i+1), 10), []byte(e.Day.Format(time.DateOnly)), []byte(e.What),
+				[]byte(job), []byte(period), strconv.AppendInt(nil, int64(i+1), 10), []byte(e.Day), []byte(e.What),
 				strconv.AppendInt(nil, e.Count, 10), []byte(e.Currency), []byte(l.Role), []byte(chart[l.Role]), nil, nil,
+				[]byte(e.Key(job, period)),
 			}
 			if l.Amount.IsPositive() {
 				row[9] = []byte(l.Amount.String())

@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,10 @@ const (
 	// write on condition that nothing is there.
 	maxObject = 5 << 30
 )
+
+// NeededRights are those that a key needs. Without the last one, what is not there looks
+// forbidden; an export still works then, but can't tell the two apart.
+const NeededRights = "s3:PutObject, s3:GetObject and s3:ListBucket"
 
 // S3Config says where object storage is. Credentials come from where they usually
 // do: the environment, the files of the AWS command line, the machine's own role.
@@ -76,7 +81,7 @@ func OpenBucket(cfg S3Config, name, prefix string) (*Bucket, error) {
 		endpoint, secure, lookup = u.Host, u.Scheme == "https", minio.BucketLookupPath
 	}
 	chain := credentials.NewChainCredentials([]credentials.Provider{
-		&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{},
+		&credentials.EnvAWS{}, &credentials.FileAWSCredentials{},
 		&credentials.IAM{Client: &http.Client{Timeout: maxMetadataWait}},
 	})
 	value, err := chain.GetWithContext(&credentials.CredContext{Client: &http.Client{Timeout: maxMetadataWait}})
@@ -93,8 +98,8 @@ func OpenBucket(cfg S3Config, name, prefix string) (*Bucket, error) {
 	return &Bucket{client: client, name: name, prefix: prefix, scratch: cfg.Scratch}, nil
 }
 
-// NewSet begins a set in the bucket. It is written to the scratch folder first: only
-// then its hash and its length are known.
+// NewSet begins a set in the bucket. It is written to the scratch folder first, into
+// files without names: only then its hash and its length are known.
 func (b *Bucket) NewSet(byHash bool) *Set { return &Set{dir: b.scratch, bucket: b, byHash: byHash} }
 
 // publish writes the objects in their order, the manifest last. What is there already
@@ -123,6 +128,9 @@ func (b *Bucket) put(ctx context.Context, t *draft, f File) error {
 			return cannotWrite("read what was written: %w", unwrapPath(err))
 		}
 		opts := minio.PutObjectOptions{ContentType: contentType(f.Name), DisableMultipart: true}
+		// Over TLS the body is not signed: with its hash the storage refuses what was
+		// damaged on the way.
+		opts.UserMetadata = map[string]string{"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(t.sum.Sum(nil))}
 		opts.SetMatchETagExcept("*")
 		_, err = b.client.PutObject(ctx, b.name, key, t.file, f.Bytes, opts)
 		switch code := minio.ToErrorResponse(err).Code; {
@@ -174,7 +182,7 @@ func (b *Bucket) trouble(ctx context.Context, doing, key string, err error) erro
 		err: fmt.Errorf("%s s3://%s/%s: %w", doing, b.name, key, err)}
 	switch minio.ToErrorResponse(err).Code {
 	case minio.AccessDenied, "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken":
-		e.Trouble, e.Hint = NotAllowed, "the key needs s3:PutObject, s3:GetObject and s3:ListBucket for this bucket and prefix"
+		e.Trouble, e.Hint = NotAllowed, "the key needs "+NeededRights+" for this bucket and prefix"
 	case minio.NoSuchBucket:
 		e.Trouble, e.Hint = CannotCreate, "create the bucket, or correct --output"
 	}

@@ -56,6 +56,14 @@ func (s *Set) Add(name string, write func(w io.Writer) (Content, error)) error {
 
 // begin opens the draft of a member.
 func (s *Set) begin(name string) (*draft, error) {
+	if s.bucket != nil {
+		t, err := beginHidden(s.dir, name)
+		if err != nil {
+			return nil, cannotCreate("keep %s in %s until it is sent: %w", name, s.dir, unwrapPath(err))
+		}
+		s.drafts = append(s.drafts, t)
+		return t, nil
+	}
 	target, mode, err := resolve(filepath.Join(s.dir, name))
 	if err == nil && !mode.IsRegular() {
 		err = errors.New("it is no file")
@@ -79,6 +87,9 @@ const hashInName = 16
 func (s *Set) rename(t *draft, name string) (string, error) {
 	base, ext, _ := strings.Cut(name, ".")
 	name = base + "." + t.hex()[:hashInName] + "." + ext
+	if s.bucket != nil {
+		return name, nil
+	}
 	target, mode, err := resolve(filepath.Join(s.dir, name))
 	if err == nil && !mode.IsRegular() {
 		err = errors.New("it is no file")
@@ -137,7 +148,7 @@ func (s *Set) publishFolder() error {
 	var past undo
 	defer past.forget()
 	if err := s.replace(&past); err != nil {
-		return errors.Join(err, past.restore())
+		return past.restored(err)
 	}
 	err := s.sync()
 	s.drafts = nil
@@ -171,6 +182,9 @@ func (s *Set) replace(past *undo) error {
 			return cannotCreate("replace %s: %w", manifest.target, unwrapPath(err))
 		}
 	}
+	if err := s.hideOthers(past); err != nil {
+		return cannotCreate("replace a file in %s: %w", s.dir, err)
+	}
 	for i, t := range s.drafts {
 		if s.byHash && t.isThere() {
 			continue
@@ -199,6 +213,21 @@ func (s *Set) replace(past *undo) error {
 		return cannotWrite("write %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// hideOthers takes away the manifests of other sets that a file was in, if it changes.
+func (s *Set) hideOthers(past *undo) error {
+	if s.byHash {
+		return nil // no file ever changes
+	}
+	hashes := map[string]string{}
+	for i, t := range s.drafts {
+		hashes[t.target] = t.hex()
+		if i < len(s.files) {
+			hashes[filepath.Join(s.dir, s.files[i].Name)] = t.hex()
+		}
+	}
+	return past.hideManifests(hashes, s.drafts[len(s.drafts)-1].target)
 }
 
 // isThere reports whether the target has the draft's content already.

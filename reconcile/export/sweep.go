@@ -7,6 +7,7 @@ import (
 )
 
 const (
+	draftBegin  = ".billing-"
 	draftSuffix = ".tmp"
 	// maxNameInDraft keeps the name of a draft within what file systems take.
 	maxNameInDraft = 150
@@ -18,7 +19,7 @@ func draftPrefix(target string) string {
 	if len(base) > maxNameInDraft {
 		base = base[:maxNameInDraft]
 	}
-	return ".billing-" + base + "-"
+	return draftBegin + base + "-"
 }
 
 // sweep removes what killed processes left beside a target, before anything is written:
@@ -29,15 +30,22 @@ func sweep(target string) {
 		return
 	}
 	for _, e := range entries {
-		number, ok := strings.CutPrefix(e.Name(), draftPrefix(target))
-		number, temporary := strings.CutSuffix(number, draftSuffix)
-		if !ok || !temporary || strings.Trim(number, "0123456789") != "" {
-			continue
-		}
-		if e.Type().IsRegular() {
+		if draftPrefix(targetOf(e.Name())) == draftPrefix(target) && e.Type().IsRegular() {
 			sweepFile(filepath.Join(filepath.Dir(target), e.Name()))
 		}
 	}
+}
+
+// targetOf is the name of the file that a draft is of, cut if it was too long; a dot for
+// what is no draft.
+func targetOf(name string) string {
+	name, ok := strings.CutPrefix(name, draftBegin)
+	name, temporary := strings.CutSuffix(name, draftSuffix)
+	dash := strings.LastIndexByte(name, '-')
+	if !ok || !temporary || dash < 0 || strings.Trim(name[dash+1:], "0123456789") != "" {
+		return "."
+	}
+	return name[:dash]
 }
 
 // sweepFile removes a draft whose owner is gone: its lock went with it.

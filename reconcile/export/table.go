@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/shopspring/decimal"
@@ -196,9 +197,21 @@ func appendTime(to, cell []byte) []byte {
 
 // Disarm keeps a spreadsheet from running text as a formula. Ids must come back byte
 // for byte, and -70.00 is a number: they do not go through it.
-func Disarm(text string) string {
-	if armed([]byte(text)) {
-		return "'" + text
+func Disarm(text string) string { return string(disarm([]byte(text))) }
+
+// disarm puts an apostrophe before what would be run, also behind what some spreadsheets
+// take for the end of a cell: quotes do not count for them within one.
+func disarm(text []byte) []byte {
+	if armed(text) {
+		text = append([]byte("'"), text...)
+	}
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case ';', '\t', '\n', '\r':
+			if armed(bytes.TrimLeft(text[i+1:], `"`)) {
+				text = slices.Concat(text[:i+1], []byte("'"), text[i+1:])
+			}
+		}
 	}
 	return text
 }

@@ -37,7 +37,9 @@ func TestExportedRows(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"": "", "+49": "'+49", "@a": "'@a", "\tq": "'\tq", "\rq": "'\rq", "-x": "'-x", "a=b": "a=b", "ä": "ä", " =1+1": "' =1+1",
-		"＝1+1": "'＝1+1", "\u00a0@x": "'\u00a0@x", "\n=1": "'\n=1", "'=1": "'=1", "%0A-1": "'%0A-1", "|cmd": "'|cmd",
+		"＝1+1": "'＝1+1", "\u00a0@x": "'\u00a0@x", "\n=1": "'\n'=1",
+		// A spreadsheet whose cells end at ; or tab sees no quotes around a part.
+		"a;=1+1": "a;'=1+1", "a\t@b": "a\t'@b", "a; \"=1": "a; \"=1", "a;\"-1": "a;'\"-1", "a\n+1": "a\n'+1", "a;b=c": "a;b=c", "'=1": "'=1", "%0A-1": "'%0A-1", "|cmd": "'|cmd",
 	} {
 		if got := Disarm(name); got != want {
 			t.Errorf("disarm %q: got %q, want %q", name, got, want)

@@ -17,14 +17,17 @@ type undo struct{ past []pastFile }
 // pastFile is a file that was there, or was not.
 type pastFile struct {
 	target string
-	// kept is a second name of the old file, locked against sweeping; nil if there was
-	// none. Where there are no second names, nothing is restored.
+	// kept is the old file under a second name, or a copy of it where there are no second
+	// names; locked against sweeping, nil if there was no file.
 	kept *os.File
 	name string
-	lost bool
 }
 
-// keep gives the old file a second name.
+// Linux refuses a second name of others' files. Tests make both fail.
+var link, rename = os.Link, os.Rename
+
+// keep gives the old file a second name, or copies it. An error means that it could not
+// be put back, so it must not be replaced.
 func (u *undo) keep(target string) error {
 	if err := step("keep " + filepath.Base(target)); err != nil {
 		return err
@@ -42,9 +45,38 @@ func (u *undo) keep(target string) error {
 	}
 	lockFile(file)
 	p := pastFile{target: target, kept: file, name: fmt.Sprintf("%s%d%s", filepath.Join(filepath.Dir(target), draftPrefix(target)), rand.Uint64(), draftSuffix)}
-	p.lost = os.Link(target, p.name) != nil
+	if link(target, p.name) != nil {
+		p.kept, err = copyOf(file, p.name)
+		file.Close()
+		if err != nil {
+			return fmt.Errorf("keep a copy of the old one: %w", unwrapPath(err))
+		}
+	}
 	u.past = append(u.past, p)
 	return nil
+}
+
+// copyOf copies a file to a new name, safe on disk, with its rights.
+func copyOf(from *os.File, name string) (*os.File, error) {
+	info, err := from.Stat()
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	lockFile(file)
+	keepOwner(file, from.Name())
+	for _, do := range []func() error{
+		func() error { _, err := io.Copy(file, from); return err },
+		func() error { return file.Chmod(info.Mode().Perm()) }, func() error { return fsync(file, filepath.Base(from.Name())) },
+	} {
+		if err := do(); err != nil {
+			return nil, errors.Join(err, os.Remove(name), file.Close())
+		}
+	}
+	return file, nil
 }
 
 func (u *undo) knows(target string) bool {
@@ -81,17 +113,31 @@ func (u *undo) restore() error {
 			if err = os.Remove(p.target); errors.Is(err, fs.ErrNotExist) {
 				err = nil
 			}
-		case p.lost:
-			err = fmt.Errorf("%s is of the new set already: export again", p.target)
 		default:
 			// Both names of one file would stay, if nothing had taken its place.
-			if err = os.Rename(p.name, p.target); err == nil {
+			if err = rename(p.name, p.target); err == nil {
 				_ = os.Remove(p.name)
 			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%s is of the new set, and the old one could not be put back: %w", p.target, err)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// restored puts everything back after an error, and says so if that failed, too.
+func (u *undo) restored(err error) error {
+	lost := u.restore()
+	if lost == nil {
+		return err
+	}
+	both := &Error{Trouble: CannotWrite, Hint: "the folder has files of two sets and no manifest: export again", err: errors.Join(err, lost)}
+	if e, ok := errors.AsType[*Error](err); ok {
+		both.Trouble = e.Trouble
+	}
+	return both
 }
 
 // forget lets the old files go.

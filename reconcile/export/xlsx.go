@@ -110,8 +110,8 @@ func (e *xlsxEncoder) Write(row Row) error {
 			continue
 		}
 		if len(cell) > maxCellLength && len(utf16.Encode([]rune(string(cell)))) > maxCellLength {
-			return cannotWrite("row %d, column %s: the text is longer than the %d characters that a cell takes: use --format csv",
-				e.row, e.cells.table.Columns[i].Name, maxCellLength)
+			err := fmt.Errorf("row %d, column %s: the text is longer than the %d characters that a cell takes", e.row, e.cells.table.Columns[i].Name, maxCellLength)
+			return &Error{Trouble: Unfit, Hint: "use --format csv, or jsonl; an old file is as it was", err: err}
 		}
 		e.cell(i, cell)
 	}

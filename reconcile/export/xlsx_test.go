@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -135,7 +136,8 @@ func TestTextThatNoCellTakesIsRefused(t *testing.T) {
 		t.Errorf("what fits: %v", err)
 	}
 	fits[1] = append(fits[1], 'x')
-	if err := to.Write(fits); err == nil || !strings.Contains(err.Error(), "column name") || !strings.Contains(err.Error(), "--format csv") {
+	err = to.Write(fits)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Trouble != Unfit || !strings.Contains(err.Error(), "column name") || !strings.Contains(e.Hint, "--format csv") {
 		t.Errorf("got %v", err)
 	}
 }
