@@ -20,7 +20,7 @@ func TestTheFilesOfAMonthAreOfOneMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // it may be over
+	defer tx.Rollback(context.Background())
 	// The export has read the charges when it waits for the events.
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE billing.charge_events IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)

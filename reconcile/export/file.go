@@ -110,9 +110,9 @@ func goalOf(path string) (string, error) {
 			return "", err
 		}
 		path = filepath.Join(dir, base)
-		goal, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // it is no link, or nothing
+		goal, notALink := os.Readlink(path)
+		if notALink != nil {
+			return path, nil // or nothing is there
 		}
 		if path = goal; !filepath.IsAbs(goal) {
 			path = dir + string(filepath.Separator) + goal
