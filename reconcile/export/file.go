@@ -112,7 +112,7 @@ func goalOf(path string) (string, error) {
 		path = filepath.Join(dir, base)
 		goal, notALink := os.Readlink(path)
 		if notALink != nil {
-			return path, nil // or nothing is there
+			return path, nil //nolint:nilerr // it is no link, or nothing
 		}
 		if path = goal; !filepath.IsAbs(goal) {
 			path = dir + string(filepath.Separator) + goal
