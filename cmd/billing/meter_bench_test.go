@@ -18,9 +18,9 @@ func BenchmarkMeter(b *testing.B) {
 	}
 	o := newOffice(b)
 	o.hasUsage(n)
-	bare := o.groups(b) // fills the cache
+	bare, equal := o.groups(b, "4MB"), o.groups(b, "64MB") // the first fills the cache
 	for b.Loop() {
-		bare = min(bare, o.groups(b))
+		bare, equal = min(bare, o.groups(b, "4MB")), min(equal, o.groups(b, "64MB"))
 		o.exec(sqlUncounted)
 		started := time.Now()
 		p := o.start("meter", "--timezone", "Europe/Berlin")
@@ -32,10 +32,10 @@ func BenchmarkMeter(b *testing.B) {
 		if counted := one[int](o, `SELECT sum(events)::bigint FROM billing.daily_usage`); counted != n {
 			b.Fatalf("%d of %d events are counted", counted, n)
 		}
+		bare, equal = min(bare, o.groups(b, "4MB")), min(equal, o.groups(b, "64MB"))
 		b.ReportMetric(float64(n)/ours.Seconds(), "events/s")
 		b.ReportMetric(100*bare.Seconds()/ours.Seconds(), "%-of-bare")
-		bare = min(bare, o.groups(b))
-		b.ReportMetric(100*bare.Seconds()/ours.Seconds(), "%-of-bare")
+		b.ReportMetric(100*equal.Seconds()/ours.Seconds(), "%-of-bare-with-64MB")
 	}
 }
 
@@ -58,13 +58,13 @@ func (o *office) hasUsage(n int) {
 	o.exec(`VACUUM ANALYZE billing.usage_events`)
 }
 
-// groups does the bare statement, with the memory that a meter takes, and says how long that
-// took.
-func (o *office) groups(b *testing.B) time.Duration {
+// groups does the bare statement with some memory, and says how long that took: Postgres's own
+// 4MB, or the 64MB that a meter takes.
+func (o *office) groups(b *testing.B, memory string) time.Duration {
 	b.Helper()
 	o.exec(`TRUNCATE public.bare`)
 	started := time.Now()
-	o.exec(`BEGIN; SET LOCAL work_mem TO '64MB'; INSERT INTO public.bare
+	o.exec(`BEGIN; SET LOCAL work_mem TO '` + memory + `'; INSERT INTO public.bare
 		SELECT account_id, metric, (occurred_at AT TIME ZONE 'Europe/Berlin')::date, sum(quantity), count(*)
 		FROM billing.usage_events GROUP BY 1, 2, 3; COMMIT`)
 	return time.Since(started)
