@@ -67,7 +67,7 @@ func TestBashCompletesWhatWasTyped(t *testing.T) {
 	for typed, want := range map[string][]string{
 		"imp":                              {"import"},
 		"re":                               {"reconcile", "release", "requeue", "retry-declined", "resolve", "resume", "reopen"},
-		"import |":                         {"--help", "accounts", "invoices"},
+		"import |":                         {"--help", "accounts", "invoices", "prices", "usage"},
 		"import invoices --re":             {"--replace"},
 		"import invoices --file oct":       {"october.csv"},
 		"import invoices --file a":         {"a name with blanks.csv"},

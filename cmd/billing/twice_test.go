@@ -243,6 +243,10 @@ func TestARestoreUnderARunningProcessChargesNobodyTwice(t *testing.T) {
 	o.emu.Inject(stripeemu.Fault{Name: stripeemu.FaultLate, Method: "POST", Skip: 20, Times: 1})
 	p := o.start("run", "--period", october, "--concurrency", "1")
 	eventually(t, "a third is charged", func() bool { return o.emu.Held() == 1 })
+	// What it has permits for it may send, and a restore can be quicker than they end.
+	eventually(t, "its permits end", func() bool {
+		return one[bool](o, `SELECT coalesce(max(lease_until), '-infinity') < billing.now() FROM billing.charges`)
+	})
 	o.db.RestoreSnapshot(t, backup)
 	o.emu.Release()
 	// Between the drop and the copy it may even find no database at all.
@@ -250,7 +254,7 @@ func TestARestoreUnderARunningProcessChargesNobodyTwice(t *testing.T) {
 		t.Errorf("its claim is gone: want exit 75, 69 or 78\n%s", r)
 	}
 	posts := o.emu.Posts()
-	if posts > 40 {
+	if posts > 21 {
 		t.Errorf("%d POSTs: it went on after the restore", posts)
 	}
 	o.month(0)
