@@ -63,6 +63,9 @@ func (r *Runner) mayStart(ctx context.Context) error {
 	if err := r.mustNotBePaused(ctx); err != nil {
 		return err
 	}
+	if err := r.mustBeInvoiced(ctx); err != nil {
+		return err
+	}
 	if err := r.mustBeClosed(ctx); err != nil {
 		return err
 	}
@@ -80,6 +83,37 @@ func (r *Runner) mustNotBePaused(ctx context.Context) error {
 		Msg:  fmt.Sprintf("everything of %s is paused since %s, by %s: %s", r.opts.Job, list[0].PausedAt.UTC().Format("2006-01-02 15:04 UTC"), list[0].PausedBy, list[0].Why),
 		Hint: "billing resume --all",
 	}
+}
+
+// mustBeInvoiced refuses a period whose usage became no invoices: it would be done without
+// what is owed for it.
+func (r *Runner) mustBeInvoiced(ctx context.Context) error {
+	if r.opts.Uninvoiced {
+		return nil
+	}
+	left, err := usageLeft(ctx, r.pool, r.opts.Job, r.opts.Period)
+	if err != nil || !left {
+		return err
+	}
+	return &StoppedError{
+		Gate: "usage_not_invoiced",
+		Msg:  usageLeftText(r.opts.Period),
+		Hint: fmt.Sprintf("billing invoice --period %s, or charge it without its usage on purpose: --uninvoiced", r.opts.Period),
+	}
+}
+
+// usageLeft reports whether a period has usage that became no invoices. Where the view
+// reads tables of the company's own, its usage is billed by these.
+func usageLeft(ctx context.Context, q ledger.Querier, job ledger.Job, period ledger.Period) (bool, error) {
+	needed, err := ledger.NeedsClose(ctx, q)
+	if err != nil || !needed {
+		return false, err
+	}
+	return ledger.HasUninvoicedUsage(ctx, q, job, period)
+}
+
+func usageLeftText(period ledger.Period) string {
+	return fmt.Sprintf("period %s has usage that is not invoiced", period)
 }
 
 func (r *Runner) mustBeClosed(ctx context.Context) error {
@@ -176,7 +210,7 @@ func asHeld(err error, request ledger.ClaimRequest) (*ledger.HeldError, bool) {
 		return held, true
 	}
 	if ledger.IsLockTimeout(err) {
-		return &ledger.HeldError{Job: request.Job, Period: request.Period, Holder: ledger.Run{Owner: "a run that is recording it"}}, true
+		return &ledger.HeldError{Job: request.Job, Period: request.Period, Holder: ledger.Run{Owner: "a run that is recording it, or an import that changes it"}}, true
 	}
 	return nil, false
 }

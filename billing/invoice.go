@@ -24,7 +24,7 @@ const (
 // InvoiceUsage turns the usage of a period into invoices, and closes the period if
 // every account has one: accounts with a problem are named in the result, the others
 // are invoiced. It refuses before all usage is counted (*StoppedError), while a run
-// works on the period (*ledger.HeldError), and in a ledger that was moved
+// works on the period (*ledger.HeldError), for a month that ended long ago, and in a ledger that was moved
 // (*ledger.ClusterError); ledger.ErrNoInvoices means that nobody owes anything. The
 // caller rolls back on an error.
 func InvoiceUsage(ctx context.Context, tx pgx.Tx, req ledger.UsageInvoicing) (done ledger.UsageInvoices, err error) {
@@ -59,7 +59,7 @@ func InvoiceUsage(ctx context.Context, tx pgx.Tx, req ledger.UsageInvoicing) (do
 		return done, err
 	}
 	done.State = state
-	return done, ledger.FinishUsageInvoices(ctx, tx, req, done.ProblemCount == 0)
+	return done, ledger.FinishUsageInvoices(ctx, tx, req, done)
 }
 
 // mayInvoice refuses while some usage of the period may be missing.
@@ -74,6 +74,13 @@ func mayInvoice(req ledger.UsageInvoicing, s ledger.UsageState) error {
 	}
 	if err := s.SameCluster(); err != nil {
 		return err
+	}
+	if ended := s.CompleteAt.Add(-s.Settle); s.Now.Sub(ended) > maxAge && !req.AllowOld {
+		return &StoppedError{
+			Gate: "old_period",
+			Msg:  fmt.Sprintf("period %s ended %d days ago", req.Period, int(s.Now.Sub(ended).Hours()/24)),
+			Hint: "is the period typed right? To invoice it on purpose: --allow-old",
+		}
 	}
 	switch {
 	case s.Complete():
@@ -188,6 +195,11 @@ func (p *pricer) account(ctx context.Context, a ledger.AccountUsage) (ledger.Pri
 	var problem *pricing.Problem
 	if errors.As(err, &problem) {
 		out.Problem, out.Detail = string(problem.Code), problem.Msg
+		return out, nil
+	}
+	if a.Joined && len(a.Usage) == 0 && len(inv.Lines) > 0 {
+		// It was not there when the month was invoiced; a month is not billed afterwards.
+		out.Problem = ledger.ProblemJoined
 		return out, nil
 	}
 	out.Amount, out.Lines = inv.Total.String(), linesOf(inv)

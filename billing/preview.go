@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,8 @@ type PreviewOptions struct {
 	Job    ledger.Job
 	Period ledger.Period
 	Limits Limits
+	// Uninvoiced is the run's.
+	Uninvoiced bool
 	// Rate is sends a second, 0 unlimited; Timeout is how long a run may take.
 	Rate    float64
 	Timeout time.Duration
@@ -199,13 +202,32 @@ func (v *Preview) look(ctx context.Context, tx pgx.Tx, o PreviewOptions) (err er
 	} else if !errors.Is(err, ledger.ErrNotFound) {
 		return err
 	}
-	if !v.Records {
+	if err := v.lookForUsage(ctx, tx, o); err != nil || !v.Records {
+		return err
+	}
+	limits := o.Limits.Check(v.Comparison)
+	if v.Approval != nil && v.Approval.Plan == v.Plan.Hash {
+		limits = o.Limits.caps(v.Comparison)
+	}
+	v.Violations = append(v.Violations, limits...)
+	return nil
+}
+
+// lookForUsage says that a run would be stopped by usage that is not invoiced. A period that
+// is done is not run.
+func (v *Preview) lookForUsage(ctx context.Context, tx pgx.Tx, o PreviewOptions) error {
+	run, err := ledger.ReadRun(ctx, tx, o.Job, o.Period)
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return err
+	}
+	if o.Uninvoiced || run.State == ledger.RunDone {
 		return nil
 	}
-	v.Violations = o.Limits.Check(v.Comparison)
-	if v.Approval != nil && v.Approval.Plan == v.Plan.Hash {
-		v.Violations = o.Limits.caps(v.Comparison)
+	left, err := usageLeft(ctx, tx, o.Job, o.Period)
+	if err != nil || !left {
+		return err
 	}
+	v.Violations = []Violation{{"usage_not_invoiced", "--uninvoiced", "", usageLeftText(o.Period) + fmt.Sprintf(": billing invoice --period %s", o.Period)}}
 	return nil
 }
 

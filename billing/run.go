@@ -40,8 +40,8 @@ type Options struct {
 	Outbox *ledger.Outbox
 	// Early lets a period be run that has not ended, Unclosed one that is not
 	// closed, AllowEmpty one without anything to bill.
-	// AllowOld one that ended long ago.
-	Early, Unclosed, AllowEmpty, AllowOld bool
+	// AllowOld one that ended long ago, Uninvoiced one with usage that is not invoiced.
+	Early, Unclosed, AllowEmpty, AllowOld, Uninvoiced bool
 	// Limits are what the plan is held against before it is recorded.
 	Limits Limits
 	// RequireApproval refuses a plan that nobody approved; Drift is by how many

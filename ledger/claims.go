@@ -71,7 +71,7 @@ type ClaimRequest struct {
 }
 
 // claimLockTimeout bounds the wait for a claim whose row a long transaction
-// holds: recording a large month does. To the one who asks that is busy.
+// holds: recording a large month does, and so do imports and `billing invoice`. To the one who asks that is busy.
 const claimLockTimeout = `SET LOCAL lock_timeout TO '2s'`
 
 const sqlTakeClaim = `
@@ -102,6 +102,9 @@ VALUES (@job, @period, @attempt, @run_id, @owner, @build, @claimed_at)`
 // is done is held for good.
 func TakeClaim(ctx context.Context, tx pgx.Tx, req ClaimRequest) (Run, error) {
 	if _, err := tx.Exec(ctx, claimLockTimeout); err != nil {
+		return Run{}, fmt.Errorf("claim period %s: %w", req.Period, err)
+	}
+	if _, err := tx.Exec(ctx, sqlTakePeriodLock, req.Job, req.Period); err != nil {
 		return Run{}, fmt.Errorf("claim period %s: %w", req.Period, err)
 	}
 	rows, _ := tx.Query(ctx, sqlTakeClaim, pgx.NamedArgs{

@@ -206,6 +206,14 @@ FROM billing.job_runs WHERE job = $1 AND period = $2`
 
 const sqlLockRunState = sqlRunState + ` FOR SHARE`
 
+// The first run of a period has no row yet that could be locked. Whoever changes invoices
+// shares this lock until its transaction ends, and whoever claims the period takes it alone.
+const (
+	periodLock        = `(hashtextextended('billing period ' || $1::text || '/' || $2::text, 0))`
+	sqlSharePeriod    = `SELECT pg_advisory_xact_lock_shared` + periodLock
+	sqlTakePeriodLock = `SELECT pg_advisory_xact_lock` + periodLock
+)
+
 // keepRunsOut returns the state of the period's run, or a *HeldError while one is
 // at work. With the locking statement no run starts before this transaction ends.
 func keepRunsOut(ctx context.Context, tx pgx.Tx, job Job, period Period, sql string) (state RunState, err error) {
@@ -216,15 +224,20 @@ func keepRunsOut(ctx context.Context, tx pgx.Tx, job Job, period Period, sql str
 		if _, err := sp.Exec(ctx, claimLockTimeout); err != nil {
 			return err
 		}
-		if err := sp.QueryRow(ctx, sql, job, period).Scan(&state, &live); err != nil {
+		if sql == sqlLockRunState {
+			if _, err := sp.Exec(ctx, sqlSharePeriod, job, period); err != nil {
+				return err
+			}
+		}
+		// No row is no error: that would give the lock back.
+		err := sp.QueryRow(ctx, sql, job, period).Scan(&state, &live)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		_, err := sp.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`)
+		_, err = sp.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`)
 		return err
 	})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return "", nil
 	case IsLockTimeout(err):
 		live = true
 	case err != nil:
@@ -234,6 +247,9 @@ func keepRunsOut(ctx context.Context, tx pgx.Tx, job Job, period Period, sql str
 		return state, nil
 	}
 	holder, err := ReadRun(ctx, tx, job, period)
+	if errors.Is(err, ErrNotFound) {
+		holder, err = Run{Owner: "a run that begins"}, nil
+	}
 	if err != nil {
 		return "", err
 	}

@@ -20,6 +20,8 @@ type UsageInvoicing struct {
 	Person string
 	// Replace lets it take the place of imported invoices that have no charge.
 	Replace bool
+	// AllowOld takes a month that ended long ago.
+	AllowOld bool
 	// Try is for a transaction that is rolled back: no event is written.
 	Try bool
 }
@@ -33,14 +35,14 @@ type UsageState struct {
 	// once everything that was received before this moment is counted.
 	CompleteAt time.Time
 	Now        time.Time
-	// Invoiced says that the period's usage became invoices before.
-	Invoiced bool
+	// Invoiced says that the period's usage became invoices before, perhaps not that of
+	// every account. HasUsage says that there is usage of the period, or carried into it.
+	Invoiced, HasUsage bool
 	// SetAside counts events, of any month, that wait for a person and so are in no
 	// invoice.
 	SetAside int64
-	// Missed is a month before this one, and after the last that was invoiced, which has
-	// usage; empty if there is none.
-	Missed Period
+	// Missed are the months before this one that have usage and were never invoiced.
+	Missed []Period
 }
 
 // Complete reports whether all usage of the period is counted.
@@ -53,10 +55,39 @@ const sqlUsageState = `
 SELECT (((@period || '-01')::date + interval '1 month') AT TIME ZONE w.time_zone) + w.settle, billing.now(),
     EXISTS (SELECT FROM billing.usage_invoiced i WHERE i.job = w.job AND i.period = @period),
     (SELECT count(*) FROM billing.usage_set_aside s WHERE s.job = w.job AND s.decided IS NULL AND s.reason <> 'repeat'),
-    coalesce((SELECT to_char(min(d.day), 'YYYY-MM') FROM billing.daily_usage d
-        WHERE d.job = w.job AND d.day < (@period || '-01')::date AND d.day >= coalesce(
-            (SELECT (max(i.period) || '-01')::date + interval '1 month' FROM billing.usage_invoiced i WHERE i.job = w.job AND i.period < @period), '-infinity')), '')
+    ` + anyUsage + `
 FROM billing.job_watermarks w WHERE w.job = @job`
+
+const anyUsage = `(EXISTS (SELECT FROM billing.daily_usage d
+        WHERE d.job = @job AND d.day >= (@period || '-01')::date AND d.day < (@period || '-01')::date + interval '1 month')
+    OR EXISTS (SELECT FROM billing.usage_carried c WHERE c.job = @job AND c.to_period = @period))`
+
+// A month that was passed over may lie before one that was invoiced. Each month is looked
+// up by itself, so that not all days are read.
+const sqlMissedMonths = `
+WITH months AS (
+    SELECT to_char(m.first, 'YYYY-MM') AS period, m.first::date AS first
+    FROM generate_series(
+        date_trunc('month', least(
+            (SELECT min(d.day) FROM billing.daily_usage d WHERE d.job = @job),
+            (SELECT (min(c.to_period) || '-01')::date FROM billing.usage_carried c WHERE c.job = @job))::timestamp),
+        (@period || '-01')::timestamp - interval '1 month', interval '1 month') AS m (first))
+SELECT m.period FROM months m
+WHERE NOT EXISTS (SELECT FROM billing.usage_invoiced i WHERE i.job = @job AND i.period = m.period)
+  AND (EXISTS (SELECT FROM billing.daily_usage d WHERE d.job = @job AND d.day >= m.first AND d.day < m.first + interval '1 month')
+    OR EXISTS (SELECT FROM billing.usage_carried c WHERE c.job = @job AND c.to_period = m.period))
+ORDER BY m.period`
+
+const sqlUninvoiced = `
+SELECT NOT EXISTS (SELECT FROM billing.usage_invoiced i WHERE i.job = @job AND i.period = @period) AND ` + anyUsage
+
+// HasUninvoicedUsage reports whether a period has usage that became no invoices.
+func HasUninvoicedUsage(ctx context.Context, q Querier, job Job, period Period) (there bool, err error) {
+	if err := q.QueryRow(ctx, sqlUninvoiced, pgx.NamedArgs{"job": job, "period": period}).Scan(&there); err != nil {
+		return false, fmt.Errorf("look for usage of %s that is not invoiced: %w", period, err)
+	}
+	return there, nil
+}
 
 // ReadUsageState reads how far usage is counted.
 func ReadUsageState(ctx context.Context, q Querier, job Job, period Period) (UsageState, error) {
@@ -69,8 +100,13 @@ func usageState(ctx context.Context, q Querier, w Watermark, err error, job Job,
 	if errors.Is(err, ErrNotFound) {
 		return UsageState{}, nil
 	}
+	args := pgx.NamedArgs{"job": job, "period": period}
 	if err == nil {
-		err = q.QueryRow(ctx, sqlUsageState, pgx.NamedArgs{"job": job, "period": period}).Scan(&s.CompleteAt, &s.Now, &s.Invoiced, &s.SetAside, &s.Missed)
+		err = q.QueryRow(ctx, sqlUsageState, args).Scan(&s.CompleteAt, &s.Now, &s.Invoiced, &s.SetAside, &s.HasUsage)
+	}
+	if err == nil {
+		rows, _ := q.Query(ctx, sqlMissedMonths, args)
+		s.Missed, err = pgx.CollectRows(rows, pgx.RowTo[Period])
 	}
 	if err != nil {
 		return s, fmt.Errorf("read how far usage of %s is counted: %w", job, err)
@@ -115,7 +151,10 @@ type AccountUsage struct {
 	Known    bool
 	Active   bool
 	Currency string // lower case or empty
-	Usage    []UsageOf
+	// Joined says that it came, or was changed, after the month was invoiced, and has no
+	// invoice of it.
+	Joined bool
+	Usage  []UsageOf
 }
 
 type accountUsageRow struct {
@@ -123,13 +162,17 @@ type accountUsageRow struct {
 	Known     bool
 	Active    bool
 	Currency  string
+	Joined    bool
 	UsageOf
 }
 
 const sqlEachAccountUsage = `
 DECLARE %s NO SCROLL CURSOR WITHOUT HOLD FOR
 SELECT coalesce(a.account_id, u.account_id) AS account_id, a.account_id IS NOT NULL AS known, coalesce(a.status = 'active', false) AS active,
-    coalesce(a.currency, '') AS currency, ` + usageColumns + `
+    coalesce(a.currency, '') AS currency,
+    coalesce(a.updated_at > (SELECT i.at FROM billing.usage_invoiced i WHERE i.job = @job AND i.period = @period), false)
+        AND NOT EXISTS (SELECT FROM billing.invoices i WHERE i.job = @job AND i.period = @period AND i.account_id = a.account_id) AS joined,
+    ` + usageColumns + `
 FROM billing.accounts a
 FULL JOIN (` + usageOfPeriod + `) u ON u.account_id = a.account_id` + usedList + `
 WHERE u.account_id IS NOT NULL OR a.status = 'active'
@@ -164,7 +207,7 @@ func EachAccountUsage(ctx context.Context, tx pgx.Tx, job Job, period Period, do
 			return rows.Close(ctx)
 		}
 		if !more {
-			batch = append(batch, AccountUsage{AccountID: row.AccountID, Known: row.Known, Active: row.Active, Currency: row.Currency})
+			batch = append(batch, AccountUsage{AccountID: row.AccountID, Known: row.Known, Active: row.Active, Currency: row.Currency, Joined: row.Joined})
 		}
 		if a := &batch[len(batch)-1]; row.Kind != "" {
 			a.Usage = append(a.Usage, row.UsageOf)

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,9 @@ const (
 	// ProblemIdle is none: an active account without usage, for whose currency there
 	// are no prices.
 	ProblemIdle = "idle"
+	// ProblemJoined is none: an active account without usage that came, or was changed,
+	// after the month was invoiced, so that it owes no base fee for it.
+	ProblemJoined = "joined"
 )
 
 // maxProblems bounds how many accounts a result names.
@@ -44,8 +48,23 @@ type UsageInvoices struct {
 	// IdleIDs names the first five.
 	Idle    int64
 	IdleIDs []string
+	// Joined counts active accounts that came after the month was invoiced; JoinedIDs
+	// names the first five.
+	Joined    int64
+	JoinedIDs []string
+	// Changes are the first twenty invoices that got another amount or currency, those
+	// with another currency first.
+	Changes []UsageChange
 	// Run is the state of the period's run, empty if there was none.
 	Run RunState
+}
+
+// UsageChange is an invoice before and after it was made again.
+type UsageChange struct {
+	UsageDifference
+	// Moved counts invoices that got another currency, Total all that changed in amount
+	// or currency; both are the same in each UsageChange.
+	Moved, Total int64
 }
 
 // UsageProblem is an account that got no invoice, and why.
@@ -90,6 +109,13 @@ WHERE s.account_id = want.account_id AND s.verdict = ''`
 
 // Without statistics a month's staging is taken for a handful of rows.
 const sqlAnalyzeUsageStaging = `ANALYZE pg_temp.usage_invoice_staging, pg_temp.usage_line_staging`
+
+const sqlUsageChanges = `
+SELECT i.account_id, i.amount::text AS old_amount, i.currency AS old_currency, s.amount::text AS new_amount, s.currency AS new_currency,
+    count(*) FILTER (WHERE i.currency <> s.currency) OVER () AS moved, count(*) OVER () AS total
+FROM pg_temp.usage_invoice_staging s JOIN billing.invoices i ON i.job = $1 AND i.period = $2 AND i.account_id = s.account_id
+WHERE s.verdict IN ('changed', 'replaced') AND (i.amount, i.currency) IS DISTINCT FROM (s.amount, s.currency)
+ORDER BY i.currency = s.currency, i.account_id LIMIT $3`
 
 const sqlChangeUsageInvoices = `
 UPDATE billing.invoices i
@@ -142,6 +168,10 @@ func MergeUsageInvoices(ctx context.Context, tx pgx.Tx, req UsageInvoicing) (don
 	if err := tx.QueryRow(ctx, sqlVanishedUsage, args).Scan(&free, &kept); err != nil {
 		return done, fmt.Errorf("look for invoices without usage: %w", err)
 	}
+	rows, _ := tx.Query(ctx, sqlUsageChanges, req.Job, req.Period, maxListed)
+	if done.Changes, err = pgx.CollectRows(rows, pgx.RowToStructByName[UsageChange]); err != nil {
+		return done, fmt.Errorf("look at invoices that change: %w", err)
+	}
 	for _, step := range []struct{ what, sql string }{{"change", sqlChangeUsageInvoices}, {"add", sqlAddUsageInvoices}, {"add the lines of", sqlAddUsageLines}} {
 		if _, err := tx.Exec(ctx, step.sql, args); err != nil {
 			return done, fmt.Errorf("%s invoices: %w", step.what, err)
@@ -165,12 +195,12 @@ func MergeUsageInvoices(ctx context.Context, tx pgx.Tx, req UsageInvoicing) (don
 const sqlUsageVerdicts = `
 SELECT count(*) FILTER (WHERE s.verdict = 'new'), count(*) FILTER (WHERE s.verdict = 'changed'), count(*) FILTER (WHERE s.verdict = 'replaced'),
     count(*) FILTER (WHERE s.verdict = 'same'), count(*) FILTER (WHERE s.verdict = 'frozen'),
-    count(*) FILTER (WHERE s.verdict NOT IN ('new', 'changed', 'replaced', 'same', 'frozen', 'idle'))
+    count(*) FILTER (WHERE s.verdict NOT IN ('new', 'changed', 'replaced', 'same', 'frozen', 'idle', 'joined'))
 FROM pg_temp.usage_invoice_staging s`
 
 const sqlUsageProblems = `
 SELECT s.account_id, s.verdict AS code, s.detail FROM pg_temp.usage_invoice_staging s
-WHERE s.verdict NOT IN ('new', 'changed', 'replaced', 'same', 'frozen', 'idle') ORDER BY s.account_id LIMIT $1`
+WHERE s.verdict NOT IN ('new', 'changed', 'replaced', 'same', 'frozen', 'idle', 'joined') ORDER BY s.account_id LIMIT $1`
 
 const sqlUsageDiffering = `
 SELECT i.account_id, i.amount::text AS old_amount, i.currency AS old_currency, coalesce(s.amount::text, '0') AS new_amount,
@@ -190,6 +220,10 @@ const sqlUsageIdle = `
 SELECT count(*), coalesce((array_agg(s.account_id ORDER BY s.account_id))[1:5], '{}')
 FROM pg_temp.usage_invoice_staging s
 WHERE s.verdict = 'idle' AND NOT EXISTS (SELECT FROM billing.invoices i WHERE i.job = $1 AND i.period = $2 AND i.account_id = s.account_id)`
+
+const sqlUsageJoined = `
+SELECT count(*), coalesce((array_agg(s.account_id ORDER BY s.account_id))[1:5], '{}')
+FROM pg_temp.usage_invoice_staging s WHERE s.verdict = 'joined'`
 
 func readUsageVerdicts(ctx context.Context, tx pgx.Tx, req UsageInvoicing, kept []string, done *UsageInvoices) (err error) {
 	if err := tx.QueryRow(ctx, sqlUsageVerdicts).Scan(&done.New, &done.Changed, &done.Replaced, &done.Unchanged, &done.Frozen, &done.ProblemCount); err != nil {
@@ -219,32 +253,60 @@ func readUsageVerdicts(ctx context.Context, tx pgx.Tx, req UsageInvoicing, kept 
 	if err := tx.QueryRow(ctx, sqlUsageIdle, req.Job, req.Period).Scan(&done.Idle, &done.IdleIDs); err != nil {
 		return fmt.Errorf("look for accounts without prices: %w", err)
 	}
+	if err := tx.QueryRow(ctx, sqlUsageJoined).Scan(&done.Joined, &done.JoinedIDs); err != nil {
+		return fmt.Errorf("look for accounts that joined later: %w", err)
+	}
 	return nil
 }
 
-// Days are frozen as they were counted when they became invoices first: what arrived
+// Days are frozen as they were counted when the first of them became an invoice: what arrived
 // since then is carried, and must not be taken in a second time.
 const sqlUsageInvoiced = `
 INSERT INTO billing.usage_invoiced (job, period, person, xid, arrival)
 SELECT w.job, @period, @person, w.xid, w.arrival FROM billing.job_watermarks w WHERE w.job = @job
 ON CONFLICT ON CONSTRAINT usage_invoiced_pkey DO NOTHING`
 
-// FinishUsageInvoices freezes the usage of the period and closes it, if every account
-// has its invoice. If not, a period that is closed already keeps its sums true. The
-// error is ErrNoInvoices if there is nothing to close.
-func FinishUsageInvoices(ctx context.Context, tx pgx.Tx, req UsageInvoicing, complete bool) error {
-	shut := Close
-	if req.Try {
-		shut = TryClose
+// FinishUsageInvoices freezes the usage of the period as soon as one invoice was made from
+// it: that one may be charged at once, and what is counted from then on must be carried,
+// whatever keeps other accounts back. It closes the period if every account has its
+// invoice. If not, a period that is closed already keeps its sums true. The error is
+// ErrNoInvoices if there is nothing to close, and there was nothing before.
+func FinishUsageInvoices(ctx context.Context, tx pgx.Tx, req UsageInvoicing, done UsageInvoices) error {
+	complete := done.ProblemCount == 0
+	if complete || len(done.Sums) > 0 {
+		if _, err := tx.Exec(ctx, sqlUsageInvoiced, pgx.NamedArgs{"job": req.Job, "period": req.Period, "person": req.Person}); err != nil {
+			return fmt.Errorf("freeze the usage of %s: %w", req.Period, err)
+		}
 	}
 	if !complete {
 		if _, err := ReadClose(ctx, tx, req.Job, req.Period); err != nil {
 			return ignoreNotFound(err)
 		}
-		return shut(ctx, tx, req.Job, req.Period, req.Person)
 	}
-	if _, err := tx.Exec(ctx, sqlUsageInvoiced, pgx.NamedArgs{"job": req.Job, "period": req.Period, "person": req.Person}); err != nil {
-		return fmt.Errorf("freeze the usage of %s: %w", req.Period, err)
+	shut := Close
+	if req.Try {
+		shut = TryClose
 	}
-	return shut(ctx, tx, req.Job, req.Period, req.Person)
+	err := shut(ctx, tx, req.Job, req.Period, req.Person)
+	if errors.Is(err, ErrNoInvoices) && (done.Removed > 0 || !complete) {
+		return closeEmpty(ctx, tx, req)
+	}
+	return err
+}
+
+const sqlCloseEmpty = `
+UPDATE billing.period_closes p SET closed_by = @person, closed_at = billing.now(), invoices = 0, sums = '{}'
+WHERE p.job = @job AND p.period = @period AND p.invoices <> 0`
+
+// closeEmpty keeps the close of a period true whose last invoice is gone. A run of it finds
+// nothing to bill.
+func closeEmpty(ctx context.Context, tx pgx.Tx, req UsageInvoicing) error {
+	tag, err := tx.Exec(ctx, sqlCloseEmpty, pgx.NamedArgs{"job": req.Job, "period": req.Period, "person": req.Person})
+	if err == nil && tag.RowsAffected() > 0 && !req.Try {
+		_, err = tx.Exec(ctx, sqlPeriodEvent, req.Job, req.Period, "close", req.Person, "")
+	}
+	if err != nil {
+		return fmt.Errorf("close %s without invoices: %w", req.Period, err)
+	}
+	return nil
 }

@@ -19,11 +19,14 @@ was late for an earlier month is a line of this one. Run it again whenever somet
 was mended: invoices that are not charged follow, charged ones stay as they are.
 Accounts with a problem (no price, an imported invoice in the way) are listed with
 what to do; the others are invoiced, and the period is not closed until all are.
+With its first invoice the month's usage is frozen: what is counted later is late,
+and an account that joins later owes no base fee for it.
 
 Example:
    billing invoice --period 2026-10 --dry-run
 
-Exit codes: 0 invoiced and closed   3 usage is not complete yet, nothing was changed
+Exit codes: 0 invoiced and closed   3 usage is not complete yet, or the month ended
+   more than a year ago; nothing was changed
    4 invoiced, and accounts with a problem need a person, or a charged invoice would
    be another today   64 usage   65 nobody owes anything   69 Postgres unreachable
    75 a run is at work on the period, come back later   78 configuration`
@@ -34,6 +37,7 @@ func (a *app) invoiceCommand(code *int) *cli.Command {
 		Flags: []cli.Flag{
 			periodFlag(),
 			&cli.BoolFlag{Name: "replace", Usage: "take the place of imported invoices that are not recorded as charges yet"},
+			&cli.BoolFlag{Name: "allow-old", Usage: "invoice a period that ended more than a year ago", EnvVars: []string{"BILLING_ALLOW_OLD"}},
 			byFlag(), dryRunFlag(),
 		},
 	}, invoiceUsage)
@@ -57,7 +61,7 @@ func invoiceUsage(ctx context.Context, a *app, c *cli.Context) (*result, error) 
 		return nil, err
 	}
 	defer pool.Close()
-	req := ledger.UsageInvoicing{Job: job, Period: period, Person: personOf(c), Replace: c.Bool("replace"), Try: c.Bool("dry-run")}
+	req := ledger.UsageInvoicing{Job: job, Period: period, Person: personOf(c), Replace: c.Bool("replace"), AllowOld: c.Bool("allow-old"), Try: c.Bool("dry-run")}
 	out := &result{Job: string(job), Period: string(period)}
 	var done invoicedUsage
 	err = ledger.InTx(ctx, pool, func(tx pgx.Tx) (err error) {

@@ -23,6 +23,10 @@ type usageInvoicesJSON struct {
 	ProblemCount   int64                 `json:"problem_count"`
 	Differing      []usageDifferenceJSON `json:"differing"` // charged invoices that would be others today
 	DifferingCount int64                 `json:"differing_count"`
+	Changes        []usageChangeJSON     `json:"changes"`        // the first twenty with another amount or currency
+	OtherCurrency  int64                 `json:"other_currency"` // changed to another currency
+	Joined         int64                 `json:"joined"`         // accounts that came after the month was invoiced
+	Missed         []string              `json:"missed_periods"` // earlier months with usage that was never invoiced
 	CompleteAt     string                `json:"complete_at"`
 	CountedThrough string                `json:"counted_through"`
 	Settle         string                `json:"settle"`
@@ -42,6 +46,12 @@ type usageDifferenceJSON struct {
 	Today     string `json:"today"`
 }
 
+type usageChangeJSON struct {
+	AccountID string `json:"account_id"`
+	Old       string `json:"old"`
+	New       string `json:"new"`
+}
+
 func usageInvoicesToJSON(d invoicedUsage) usageInvoicesJSON {
 	out := usageInvoicesJSON{New: d.New, Changed: d.Changed, Replaced: d.Replaced, Unchanged: d.Unchanged, Removed: d.Removed,
 		Sums: []invoiceSumJSON{}, Problems: []usageProblemJSON{}, ProblemCount: d.ProblemCount, Differing: []usageDifferenceJSON{}, DifferingCount: d.Frozen,
@@ -52,6 +62,13 @@ func usageInvoicesToJSON(d invoicedUsage) usageInvoicesJSON {
 	for _, p := range d.Problems {
 		detail, todo := problemText(p)
 		out.Problems = append(out.Problems, usageProblemJSON{p.AccountID, p.Code, detail, todo})
+	}
+	out.Changes, out.OtherCurrency, out.Joined, out.Missed = []usageChangeJSON{}, d.moved(), d.Joined, []string{}
+	for _, c := range d.Changes {
+		out.Changes = append(out.Changes, usageChangeJSON{c.AccountID, amountText(c.OldAmount, c.OldCurrency), amountText(c.NewAmount, c.NewCurrency)})
+	}
+	for _, p := range d.State.Missed {
+		out.Missed = append(out.Missed, string(p))
 	}
 	for _, f := range d.Differing {
 		out.Differing = append(out.Differing, usageDifferenceJSON{f.AccountID, amountText(f.OldAmount, f.OldCurrency), amountText(f.NewAmount, f.NewCurrency)})
@@ -95,6 +112,7 @@ func (d invoicedUsage) text(req ledger.UsageInvoicing) string {
 	for _, s := range d.Sums {
 		fmt.Fprintf(&b, "  %s: %s, %s\n", s.Currency, plural(s.Count, "invoice", "invoices"), amountText(s.Amount.String(), s.Currency))
 	}
+	d.listChanges(&b)
 	if d.Replaced > 0 {
 		fmt.Fprintf(&b, "in place of imported invoices: %d\n", d.Replaced)
 	}
@@ -106,6 +124,8 @@ func (d invoicedUsage) text(req ledger.UsageInvoicing) string {
 	switch {
 	case req.Try:
 		b.WriteString(nothingDone)
+	case d.ProblemCount > 0 && d.close != nil:
+		fmt.Fprintf(&b, "%s stays closed, with the older invoices of these accounts: %s\n", req.Period, closeText(*d.close))
 	case d.ProblemCount > 0:
 		fmt.Fprintf(&b, "%s is not closed: accounts are missing\n", req.Period)
 	case d.close != nil:
@@ -115,6 +135,24 @@ func (d invoicedUsage) text(req ledger.UsageInvoicing) string {
 		}
 	}
 	return b.String()
+}
+
+// listChanges shows what became of invoices that were there before.
+func (d invoicedUsage) listChanges(b *strings.Builder) {
+	for _, c := range d.Changes {
+		fmt.Fprintf(b, "  account %s: %s, was %s\n", show(c.AccountID), amountText(c.NewAmount, c.NewCurrency), amountText(c.OldAmount, c.OldCurrency))
+	}
+	if len(d.Changes) > 0 {
+		b.WriteString(andMore(d.Changes[0].Total, len(d.Changes)))
+	}
+}
+
+// moved counts invoices that got another currency.
+func (d invoicedUsage) moved() int64 {
+	if len(d.Changes) == 0 {
+		return 0
+	}
+	return d.Changes[0].Moved
 }
 
 func (d invoicedUsage) listFrozen(b *strings.Builder) {
@@ -148,8 +186,16 @@ func (d invoicedUsage) warn(a *app, out *result, req ledger.UsageInvoicing) {
 	if d.State.SetAside > 0 {
 		a.warn(out, "%s set aside and in no invoice: billing usage list", plural(d.State.SetAside, "event is", "events are"))
 	}
-	if d.State.Missed != "" {
-		a.warn(out, "%s has usage that was never invoiced: billing invoice --period %s", d.State.Missed, d.State.Missed)
+	for _, p := range d.State.Missed {
+		a.warn(out, "%s has usage that was never invoiced: billing invoice --period %s", p, p)
+	}
+	if n := d.moved(); n > 0 {
+		a.warn(out, "%s of %s got another currency, which is the account's today", plural(n, "invoice", "invoices"), req.Period)
+	}
+	if d.Joined > 0 {
+		a.warn(out, "%s no base fee: %s came, or %s changed, after %s was invoiced; a fee that is owed comes with billing import invoices: %s",
+			plural(d.Joined, "active account owes", "active accounts owe"), map[bool]string{true: "it", false: "they"}[d.Joined == 1],
+			map[bool]string{true: "was", false: "were"}[d.Joined == 1], req.Period, shownIDs(d.JoinedIDs, d.Joined))
 	}
 	if d.Idle > 0 {
 		a.warn(out, "%s no usage, and no prices in %s currency, so no invoice: %s", plural(d.Idle, "active account has", "active accounts have"),

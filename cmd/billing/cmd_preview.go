@@ -33,7 +33,7 @@ func (a *app) previewCommand(code *int) *cli.Command {
 		Flags: append([]cli.Flag{
 			periodFlag(), formatFlag(),
 			&cli.StringFlag{Name: "output", Usage: "the file for --format csv, or - for stdout", Value: "-", EnvVars: []string{"BILLING_OUTPUT"}},
-			rateFlag(), timeoutFlag(),
+			rateFlag(), timeoutFlag(), uninvoicedFlag(),
 		}, limitFlags()...),
 	}, func(ctx context.Context, a *app, c *cli.Context) (*result, error) {
 		job, period, err := jobAndPeriodOf(c)
@@ -71,6 +71,10 @@ func rateFlag() cli.Flag {
 	return &cli.Float64Flag{Name: "rate", Usage: "charges a second at most; 0 is unlimited", Value: billing.DefaultRate, EnvVars: []string{"BILLING_RATE"}}
 }
 
+func uninvoicedFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "uninvoiced", Usage: "charge a period with usage that is not invoiced", EnvVars: []string{"BILLING_UNINVOICED"}}
+}
+
 func timeoutFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Usage: "how long this run may take", Value: billing.DefaultTimeout, EnvVars: []string{"BILLING_TIMEOUT"}}
 }
@@ -78,7 +82,7 @@ func timeoutFlag() cli.Flag {
 // previewOptions reads what a preview shares with the run that follows.
 func previewOptions(c *cli.Context, job ledger.Job, period ledger.Period) (billing.PreviewOptions, error) {
 	limits, err := limitsOf(c)
-	return billing.PreviewOptions{Job: job, Period: period, Limits: limits, Rate: c.Float64("rate"), Timeout: c.Duration("timeout")}, err
+	return billing.PreviewOptions{Job: job, Period: period, Limits: limits, Uninvoiced: c.Bool("uninvoiced"), Rate: c.Float64("rate"), Timeout: c.Duration("timeout")}, err
 }
 
 func (a *app) preview(ctx context.Context, pool *pgxpool.Pool, opts billing.PreviewOptions) (*result, error) {

@@ -47,6 +47,7 @@ func (a *app) runCommand(code *int) *cli.Command {
 			&cli.BoolFlag{Name: "early", Usage: "charge a period that has not ended", EnvVars: []string{"BILLING_EARLY"}},
 			&cli.BoolFlag{Name: "allow-old", Usage: "charge a period that ended more than a year ago", EnvVars: []string{"BILLING_ALLOW_OLD"}},
 			&cli.BoolFlag{Name: "unclosed", Usage: "charge a period that is not closed", EnvVars: []string{"BILLING_UNCLOSED"}},
+			uninvoicedFlag(),
 			&cli.BoolFlag{Name: "allow-empty", Usage: "a period without invoices is fine", EnvVars: []string{"BILLING_ALLOW_EMPTY"}},
 			rateFlag(),
 			&cli.StringFlag{Name: "concurrency", Usage: "charges under way at once, or auto", Value: "auto", EnvVars: []string{"BILLING_CONCURRENCY"}},
@@ -99,7 +100,7 @@ func (a *app) openAndRun(ctx context.Context, c *cli.Context, opts billing.Optio
 		a.log.Info("period derived", "period", opts.Period)
 	}
 	if c.Bool("dry-run") {
-		return a.preview(ctx, pool, billing.PreviewOptions{Job: opts.Job, Period: opts.Period, Limits: opts.Limits, Rate: opts.Rate, Timeout: opts.Timeout})
+		return a.preview(ctx, pool, billing.PreviewOptions{Job: opts.Job, Period: opts.Period, Limits: opts.Limits, Uninvoiced: opts.Uninvoiced, Rate: opts.Rate, Timeout: opts.Timeout})
 	}
 	looks, err := lookOptionsOf(c)
 	if err != nil {
@@ -197,6 +198,7 @@ func runOptions(c *cli.Context) (o billing.Options, err error) {
 		}
 	}
 	o.Early, o.Unclosed, o.AllowEmpty, o.AllowOld = c.Bool("early"), c.Bool("unclosed"), c.Bool("allow-empty"), c.Bool("allow-old")
+	o.Uninvoiced = c.Bool("uninvoiced")
 	o.Rate, o.Lease, o.Wait, o.Timeout = c.Float64("rate"), c.Duration("lease"), c.Duration("wait"), c.Duration("timeout")
 	if o.Limits, err = limitsOf(c); err != nil {
 		return o, err

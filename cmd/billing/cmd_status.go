@@ -243,6 +243,8 @@ func (s *standing) next() []string {
 		return []string{"billing resume --account " + account, run}
 	case s.live():
 		return []string{fmt.Sprintf("nothing: it goes on by itself; look again with billing status --period %s", s.period)}
+	case s.needsClose && s.usage.HasUsage && !s.usage.Invoiced:
+		return s.nextOfUsage()
 	case s.done() && s.summary.Unrecorded > 0:
 		return []string{fmt.Sprintf("billing reopen --period %s --why \"late invoice\"", s.period), run}
 	case s.summary.Count(ledger.ChargeHeld) > 0 && s.pastAll():
@@ -267,6 +269,8 @@ func (s *standing) next() []string {
 		return []string{"nothing"}
 	case s.needsClose && s.closed == nil && s.usage.Counted && !s.usage.Invoiced:
 		return s.nextOfUsage()
+	case s.needsClose && s.closed == nil && s.usage.Invoiced:
+		return []string{fmt.Sprintf("billing invoice --period %s   # it lists the accounts that are missing", s.period)}
 	case s.empty() && s.run == nil && s.needsClose:
 		return []string{fmt.Sprintf("billing import invoices --period %s --file F", s.period)}
 	case s.needsClose && s.closed == nil:

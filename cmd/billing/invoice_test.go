@@ -159,8 +159,9 @@ func TestOneBadAccountStopsNobody(t *testing.T) {
 	r.says(t, "98 invoices from usage: 98 new", "not invoiced: 2 accounts", `account "a0003": there are no prices in gbp that are valid in 2026-10: add a list: billing import prices`,
 		`account "a0050": an invoice of "deal.csv" is in the way`, "add --replace", "2026-10 is not closed", "2 accounts of 2026-10 could not be invoiced")
 	o.month(3).says(t, "not closed")
-	if n := one[int](o, `SELECT count(*) FROM billing.usage_invoiced`); n != 0 {
-		t.Error("usage is taken for invoiced, and is not")
+	o.must(0, "status", "--period", october).says(t, "invoiced, but for accounts with a problem", "next: billing invoice --period 2026-10   # it lists the accounts that are missing")
+	if n := one[int](o, `SELECT count(*) FROM billing.usage_invoiced`); n != 1 {
+		t.Error("98 invoices may be charged, and their usage is not frozen")
 	}
 	d := o.invoice(4, "--json").invoiceDetails(t)
 	if d.Unchanged != 98 || d.New+d.Changed+d.Replaced+d.Removed != 0 || d.ProblemCount != 2 || d.Problems[0].AccountID != "a0003" || d.Problems[0].Code != "no_price_list" || d.Problems[1].Code != "imported" {
@@ -299,8 +300,10 @@ func TestInvoiceWaitsForAMeter(t *testing.T) {
 }
 
 // While a run works on the period invoices stay as they are (75, as an import), and
-// what it charged is frozen: usage that was counted later makes another amount, which
-// is told, and not made.
+// what it charged is frozen. With the first invoice the month's usage is frozen too, also
+// where an account has a problem: what is counted later is carried. If it went on into
+// October's days instead, nobody would ever owe it. What makes another amount all the
+// same, such as a base fee that is not owed any more, is told, and not made.
 func TestChargedInvoicesStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	o := usageOffice(t, 3)
@@ -320,13 +323,17 @@ func TestChargedInvoicesStayAsTheyAre(t *testing.T) {
 	}
 	o.used("late", "a0001", "storage", "10", "2026-10-06T10:00:00Z")
 	o.metered()
+	if n := one[int](o, `SELECT count(*) FROM billing.usage_carried WHERE account_id = 'a0001' AND from_period = '2026-10' AND to_period = '2026-11' AND quantity = 10`); n != 1 {
+		t.Error("late usage of a charged invoice is not carried")
+	}
+	o.must(0, "import", "accounts", "--file", o.file("accounts.csv", pausedCSV(customers(3), "a0002")))
 	before := o.amounts()
 	r := o.invoice(4)
-	r.says(t, "charged, and over another amount today: 1 invoice", `account "a0001": charged with 22.50 usd, 23.40 usd today`, "not invoiced: 1 account")
-	if o.amounts() != before {
-		t.Error("a charged invoice was changed")
+	r.says(t, "charged, and over another amount today: 1 invoice", `account "a0002": charged with 100.00 usd, 0.00 usd today`, "not invoiced: 1 account")
+	if strings.Contains(r.stdout, "a0001") || o.amounts() != before {
+		t.Error(r)
 	}
-	o.must(4, "explain", "--account", "a0001", "--period", october).says(t, "differs: line 3, storage: its quantity is 0.5, and comes to 10.5", "a correction is a line of the next period")
+	o.must(0, "explain", "--account", "a0001", "--period", october).says(t, "it agrees")
 	o.prices(65, strings.Replace(pricesYAML, "0.09", "0.10", 1)).says(t,
 		"the prices of usd from 2026-01 would change what 2 charged invoices of 2026-10 were made with: give the new prices valid_from: 2026-11 or a later month", "nothing was imported")
 	// A list may get another metric: nothing that was computed changes by it.

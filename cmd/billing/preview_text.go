@@ -126,5 +126,8 @@ func addGates(b *strings.Builder, period ledger.Period, v billing.Preview) {
 	for _, g := range v.Violations {
 		fmt.Fprintf(b, "   %s: %s   (%s)\n", g.Gate, g.Msg, g.Typed())
 	}
+	if len(v.Violations) == 1 && v.Violations[0].Gate == "usage_not_invoiced" {
+		return // an approval does not pass it
+	}
 	fmt.Fprintf(b, "if it is right: billing approve --period %s --plan %s --by NAME\n", period, v.Plan.Hash)
 }

@@ -83,9 +83,19 @@ func (s *standing) closedText() string {
 
 // usageText is how far the month's usage is, where usage is metered.
 func (s *standing) usageText() string {
+	text := s.usageOfMonthText()
+	for i, p := range s.usage.Missed {
+		text += map[bool]string{true: "; never invoiced: ", false: ", "}[i == 0] + string(p)
+	}
+	return text
+}
+
+func (s *standing) usageOfMonthText() string {
 	switch u := s.usage; {
 	case !u.Counted:
 		return ""
+	case u.Invoiced && s.needsClose && s.closed == nil:
+		return "invoiced, but for accounts with a problem"
 	case u.Invoiced:
 		return "invoiced"
 	case u.Complete():
