@@ -164,23 +164,26 @@ SELECT coalesce((SELECT a.version FROM added a), (SELECT o.version FROM old o)),
 
 // A charge stands on the list that was valid for its month, and late usage on the list
 // of the month that it is of. A list that adds metrics and leaves all else as it was
-// changes nothing that was ever computed.
+// changes nothing that was ever computed, nor do the names of units.
 const sqlFrozenPrices = `
 WITH listed AS (
-    SELECT p.valid_from, p.version, p.content::jsonb AS content
+    SELECT p.valid_from, p.version, p.content::jsonb - 'metrics' - 'valid_from' AS terms,
+        (SELECT coalesce(jsonb_object_agg(m.key, m.value - 'unit'), '{}') FROM jsonb_each(p.content::jsonb -> 'metrics') m) AS metrics
     FROM billing.price_lists p WHERE p.currency = @currency),
 target AS (
-    SELECT l.content, (SELECT min(n.valid_from) FROM listed n WHERE n.valid_from > @from) AS until,
-        (SELECT o.content FROM listed o WHERE (o.valid_from, o.version) < (@from, @version) ORDER BY o.valid_from DESC, o.version DESC LIMIT 1) AS before
-    FROM listed l WHERE l.valid_from = @from AND l.version = @version)
+    SELECT coalesce(l.terms = b.terms AND l.metrics @> b.metrics, false) AS harmless,
+        (SELECT min(n.valid_from) FROM listed n WHERE n.valid_from > @from) AS until
+    FROM listed l
+    LEFT JOIN LATERAL (SELECT o.terms, o.metrics FROM listed o WHERE (o.valid_from, o.version) < (@from, @version)
+        ORDER BY o.valid_from DESC, o.version DESC LIMIT 1) b ON true
+    WHERE l.valid_from = @from AND l.version = @version)
 SELECT @from AS valid_from, @currency AS currency, l.job, l.period, count(DISTINCT l.account_id) AS charges
 FROM target t
 JOIN billing.invoice_lines l ON l.currency = @currency
     AND CASE l.kind WHEN 'late' THEN l.from_period ELSE l.period END >= @from
     AND (t.until IS NULL OR CASE l.kind WHEN 'late' THEN l.from_period ELSE l.period END < t.until)
 JOIN billing.charges c ON c.job = l.job AND c.period = l.period AND c.account_id = l.account_id AND c.state <> 'void'
-WHERE NOT coalesce((t.content - 'metrics' - 'valid_from') = (t.before - 'metrics' - 'valid_from')
-    AND (t.content -> 'metrics') @> (t.before -> 'metrics'), false)
+WHERE NOT t.harmless
 GROUP BY l.job, l.period ORDER BY l.job, l.period`
 
 const sqlAddMetrics = `
@@ -247,13 +250,20 @@ SELECT count(*) FROM (SELECT DISTINCT p.valid_from, p.currency FROM billing.pric
 WHERE NOT EXISTS (SELECT FROM unnest(@froms::text[], @currencies::text[]) AS f(valid_from, currency)
     WHERE f.valid_from = p.valid_from AND f.currency = p.currency)`
 
+// Late usage is priced by its own month's list; where that month is charged, by the version that it
+// was charged with.
 const sqlStalePrices = `
 SELECT l.job, l.period, count(DISTINCT l.account_id) AS invoices
 FROM billing.invoice_lines l
 LEFT JOIN billing.charges c ON c.job = l.job AND c.period = l.period AND c.account_id = l.account_id AND c.state <> 'void'
-WHERE c.account_id IS NULL AND l.kind <> 'late' AND (l.list_from, l.list_version) <> (
+WHERE c.account_id IS NULL AND (l.list_from, l.list_version) <> (
     SELECT p.valid_from, p.version FROM billing.price_lists p
-    WHERE p.currency = l.currency AND p.valid_from <= l.period ORDER BY p.valid_from DESC, p.version DESC LIMIT 1)
+    WHERE p.currency = l.currency AND p.valid_from <= CASE l.kind WHEN 'late' THEN l.from_period ELSE l.period END
+    ORDER BY p.valid_from DESC, p.version DESC LIMIT 1)
+  AND NOT EXISTS (SELECT FROM billing.invoice_lines f
+    JOIN billing.charges d ON d.job = f.job AND d.period = f.period AND d.account_id = f.account_id AND d.state <> 'void'
+    WHERE l.kind = 'late' AND f.job = l.job AND f.period = l.from_period AND f.account_id = l.account_id AND f.kind <> 'late'
+      AND (f.currency, f.list_from, f.list_version) = (l.currency, l.list_from, l.list_version))
 GROUP BY l.job, l.period ORDER BY l.job, l.period`
 
 const sqlNowKnown = `

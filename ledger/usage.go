@@ -249,6 +249,24 @@ func countReasons(ctx context.Context, tx pgx.Tx, job Job, began time.Time, from
 	return counts, nil
 }
 
+const sqlSetAsideOfRange = `
+SELECT s.reason, count(*) AS count FROM billing.usage_set_aside s JOIN billing.usage_events e ON e.arrival = s.arrival
+WHERE s.job = $1 AND s.decided IS NULL AND s.reason <> 'repeat' AND e.xid >= $2 AND e.xid < $3 GROUP BY s.reason ORDER BY s.reason`
+
+// SetAsideOfRange counts what is set aside by now of the range under work. A meter that
+// goes on where another one was killed tells it, because the other one could not.
+func SetAsideOfRange(ctx context.Context, tx pgx.Tx, w Watermark) ([]ReasonCount, error) {
+	if err := scan(ctx, tx, false, false); err != nil {
+		return nil, err
+	}
+	rows, _ := tx.Query(ctx, sqlSetAsideOfRange, w.Job, w.XID, w.judged())
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByName[ReasonCount])
+	if err != nil {
+		return nil, fmt.Errorf("count what is set aside: %w", err)
+	}
+	return counts, nil
+}
+
 func (r usageRange) tell(phase string, done int64) {
 	if r.Progress != nil {
 		r.Progress(phase, done, r.rows)

@@ -12,8 +12,8 @@ import (
 
 // Reasons of events that are set aside, in the order in which the first that holds counts.
 const (
-	ReasonRepeat         = "repeat"          // same id and content as an event that arrived before
-	ReasonConflict       = "conflict"        // same id and other content
+	ReasonRepeat         = "repeat"          // same id and content as any event that arrived before
+	ReasonConflict       = "conflict"        // same id, and a content that no event before had
 	ReasonNaN            = "nan"             // no number, or an infinite one
 	ReasonHuge           = "huge"            // 1e18 and more, or more than 12 decimals
 	ReasonNegative       = "negative"        // less than nothing
@@ -26,8 +26,9 @@ const (
 // UsageReasons are the reasons that people decide about, in that order.
 var UsageReasons = []string{ReasonConflict, ReasonNaN, ReasonHuge, ReasonNegative, ReasonFuture, ReasonAncient, ReasonUnknownAccount, ReasonUnknownMetric}
 
-// usage_ids are hashes of ids that more than one event may have. All that have the
-// same id are compared with the one of the lowest position: the first arrival, however it was judged.
+// usage_ids are hashes of ids that more than one event may have. An event is compared with all
+// of its id that arrived before, however they were judged: a content that was there before is
+// a repeat, so that releasing a conflict counts it once, however often it was sent.
 const sqlStageIDs = `
 CREATE TEMPORARY TABLE usage_ids (hash bigint NOT NULL) ON COMMIT DROP`
 
@@ -40,15 +41,14 @@ CREATE UNIQUE INDEX ON pg_temp.usage_ids (hash)`
 
 const sqlSetAsideCopies = `
 WITH same AS (
-    SELECT e.arrival, e.xid, e.account_id, e.metric, e.quantity, e.occurred_at, first_value(e) OVER w AS f
+    SELECT e.arrival, e.xid, first_value(e) OVER (PARTITION BY e.event_id ORDER BY e.xid, e.arrival ROWS UNBOUNDED PRECEDING) AS f,
+        row_number() OVER (PARTITION BY e.event_id, e.account_id, e.metric, e.quantity, e.occurred_at ORDER BY e.xid, e.arrival) > 1 AS alike
     FROM pg_temp.usage_ids i JOIN billing.usage_events e ON hashtextextended(e.event_id, 0) = i.hash
-    WHERE e.xid < @to
-    WINDOW w AS (PARTITION BY e.event_id ORDER BY e.xid, e.arrival ROWS UNBOUNDED PRECEDING))
+    WHERE e.xid < @to)
 INSERT INTO billing.usage_set_aside (job, arrival, reason, detail, since)
 SELECT @job, s.arrival, CASE WHEN s.alike THEN 'repeat' ELSE 'conflict' END,
     CASE WHEN s.alike THEN '' ELSE 'first: ' || concat_ws(', ', (s.f).account_id, (s.f).metric, (s.f).quantity, to_json((s.f).occurred_at AT TIME ZONE 'UTC') #>> '{}') END, clock.t
-FROM (SELECT *, (s.account_id, s.metric, s.quantity) = ((s.f).account_id, (s.f).metric, (s.f).quantity)
-        AND s.occurred_at IS NOT DISTINCT FROM (s.f).occurred_at AS alike FROM same s) s, (SELECT billing.now() AS t) clock
+FROM same s, (SELECT billing.now() AS t) clock
 WHERE s.xid >= @from AND s.arrival <> (s.f).arrival
 ORDER BY s.arrival
 ON CONFLICT ON CONSTRAINT usage_set_aside_pkey DO NOTHING`

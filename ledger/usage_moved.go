@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -15,8 +16,18 @@ type MovedUsage struct {
 	Jobs int64
 }
 
+// ErrNotMoved says that usage was counted in this very cluster of Postgres, so that
+// there is nothing to take over.
+var ErrNotMoved = errors.New("the ledger did not move: usage was counted in this cluster of Postgres, and transaction ids only went on")
+
 const sqlLockWatermarks = `
 SELECT w.job FROM billing.job_watermarks w ORDER BY w.job FOR UPDATE`
+
+// What a cluster gave out lies below what it gives out next, whoever counted it or not yet.
+const sqlUsageFits = `
+SELECT bool_and(w.job IS NULL OR w.system_identifier = c.system_identifier::text AND greatest(w.xid, w.target_xid) <= pg_snapshot_xmin(pg_current_snapshot()))
+    AND coalesce((SELECT e.xid FROM billing.usage_events e ORDER BY e.xid DESC LIMIT 1) < pg_snapshot_xmax(pg_current_snapshot()), true)
+FROM pg_catalog.pg_control_system() c LEFT JOIN billing.job_watermarks w ON true`
 
 // The positions up to which a job counted, or judged, each once. An event was below one
 // if its transaction was, and if it had arrived: what was written in the new cluster
@@ -56,9 +67,20 @@ INSERT INTO billing.usage_history (job, action, person, why) SELECT w.job, 'move
 // MoveUsage takes the transaction ids of another cluster out of the usage: counted events
 // and the others get ids that are lower than all that this cluster gives out, in their
 // order. It touches every event, and is of all jobs, because they have the same events. It is
-// for a ledger that is whole; nothing is counted twice by it, and nothing passed over.
+// for a ledger that is whole; nothing is counted twice by it, and nothing passed over. One
+// that did not move is refused: ErrNotMoved.
 func MoveUsage(ctx context.Context, tx pgx.Tx, person, why string) (done MovedUsage, err error) {
-	for _, sql := range []string{sqlLockWatermarks, sqlPositions, sqlAllowMoves} {
+	if _, err := tx.Exec(ctx, sqlLockWatermarks); err != nil {
+		return done, fmt.Errorf("lock watermarks: %w", err)
+	}
+	var fits bool
+	if err := tx.QueryRow(ctx, sqlUsageFits).Scan(&fits); err != nil {
+		return done, fmt.Errorf("look whether the ledger moved: %w", err)
+	}
+	if fits {
+		return done, ErrNotMoved
+	}
+	for _, sql := range []string{sqlPositions, sqlAllowMoves} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return done, fmt.Errorf("prepare to move usage: %w", err)
 		}

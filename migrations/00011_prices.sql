@@ -82,16 +82,21 @@ CREATE TRIGGER invoice_lines_no_truncate BEFORE TRUNCATE ON billing.invoice_line
 
 -- +goose StatementBegin
 -- Lines explain the invoice that they were written for. When a file, or a later
--- `billing invoice`, changes it, they go. Roles have no DELETE of their own.
+-- `billing invoice`, changes it, they go. Roles have no DELETE of their own, so that it
+-- is no function for tables of theirs either.
 CREATE FUNCTION billing.drop_stale_lines() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
+    IF TG_RELID <> 'billing.invoices'::regclass THEN
+        RAISE EXCEPTION 'billing.drop_stale_lines is for billing.invoices alone' USING ERRCODE = 'insufficient_privilege';
+    END IF;
     DELETE FROM billing.invoice_lines l USING changed c
     WHERE l.job = c.job AND l.period = c.period AND l.account_id = c.account_id;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
+REVOKE EXECUTE ON FUNCTION billing.drop_stale_lines() FROM PUBLIC;
 CREATE TRIGGER invoices_drop_lines AFTER UPDATE ON billing.invoices
     REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION billing.drop_stale_lines();
 

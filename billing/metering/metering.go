@@ -4,6 +4,7 @@
 package metering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -40,7 +41,8 @@ type Result struct {
 	ledger.Judged
 	// Rows are the events that arrived and that this meter looked at: counted, set aside, or carried.
 	Rows int64
-	// Finished says that the range of a meter that was broken off had to be finished first.
+	// Finished says that the range of a meter that was broken off had to be finished first. What
+	// that one had set aside is among SetAside, and not among Rows.
 	Finished bool
 	// CountedDays and CountedEvents are what this meter counted. Another one may have
 	// counted a part of its range.
@@ -54,25 +56,32 @@ type Result struct {
 // *ledger.ClusterError where counting would be wrong.
 func (m Meter) Run(ctx context.Context) (done Result, err error) {
 	taken := false
-	var events int64 // of the range, for the progress
+	var target *uint64 // the end of the range that this meter took, or has told of
+	var events int64   // of the range, for the progress
 	for {
-		step, err := m.step(ctx, taken)
+		step, err := m.step(ctx, taken, target)
 		if err != nil {
 			return done, err
 		}
-		done.Watermark = step.after
+		done.Watermark, target = step.after, cmp.Or(step.after.TargetXID, target)
 		switch {
 		case step.judged != nil:
+			before := done.SetAside // of the range that was finished first
 			taken, done.Judged, events = true, *step.judged, step.judged.Events
 			done.Rows += done.Judged.Repeats + done.SetAsideTotal()
 			for _, c := range done.Carried {
 				done.Rows += c.Count
 			}
+			done.addSetAside(before)
 		case step.counted != nil:
 			done.Finished = done.Finished || !taken
 			done.CountedDays += step.counted.Days
 			done.CountedEvents += step.counted.Events
 			done.Rows += step.counted.Events
+			for _, c := range step.counted.SetAside {
+				done.Rows += c.Count
+			}
+			done.addSetAside(step.found)
 			done.addSetAside(step.counted.SetAside)
 			events = max(events, step.counted.Done+step.counted.Left)
 			m.tell(events-step.counted.Left, events)
@@ -92,10 +101,13 @@ func (m Meter) tell(done, total int64) {
 type step struct {
 	judged  *ledger.Judged
 	counted *ledger.CountedDays
-	after   ledger.Watermark
+	// found is what another meter had set aside of its range. It may have been killed before
+	// it could say so.
+	found []ledger.ReasonCount
+	after ledger.Watermark
 }
 
-func (m Meter) step(ctx context.Context, taken bool) (s step, err error) {
+func (m Meter) step(ctx context.Context, taken bool, target *uint64) (s step, err error) {
 	err = ledger.InTx(ctx, m.Pool, func(tx pgx.Tx) error {
 		s = step{}
 		// Before the transaction writes anything: what was received until now is of
@@ -110,6 +122,11 @@ func (m Meter) step(ctx context.Context, taken bool) (s step, err error) {
 		}
 		switch {
 		case w.Unfinished():
+			if target == nil || *target != *w.TargetXID {
+				if s.found, err = ledger.SetAsideOfRange(ctx, tx, w); err != nil {
+					return err
+				}
+			}
 			counted, err := ledger.CountDays(ctx, tx, w, m.Range.MeterTerms, m.chunk())
 			if err != nil {
 				return err
@@ -164,10 +181,9 @@ func (m Meter) Try(ctx context.Context) (done Result, err error) {
 	return done, err
 }
 
-// addSetAside adds what was judged with its days.
+// addSetAside adds what was set aside elsewhere than where the range was taken.
 func (r *Result) addSetAside(list []ledger.ReasonCount) {
 	for _, c := range list {
-		r.Rows += c.Count
 		i := slices.IndexFunc(r.SetAside, func(s ledger.ReasonCount) bool { return s.Reason == c.Reason })
 		if i < 0 {
 			r.SetAside = append(r.SetAside, c)

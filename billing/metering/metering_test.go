@@ -1,6 +1,7 @@
 package metering_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,6 +95,72 @@ func TestCopiesCountOnceAndConflictsAreSetAside(t *testing.T) {
 	w.same("set aside", w.setAside(), []string{"e1 repeat", "e1 conflict", "e1 repeat", "e1 conflict"})
 	if done.Repeats != 1 || !slices.Equal(done.SetAside, []ledger.ReasonCount{{Reason: "conflict", Count: 2}}) || done.Rows != 5 {
 		t.Errorf("the second meter reports %+v", done.Judged)
+	}
+}
+
+// A sender that repeats an event repeats a wrong one too: each content of an id is one event, so
+// that a release counts a conflict once, whenever its copies came and whatever was decided.
+func TestCopiesOfAConflictCountOnceWhenItIsReleased(t *testing.T) {
+	for _, much := range []bool{false, true} {
+		w := newWorld(t, "UTC")
+		at := "2026-11-01T10:00:00Z"
+		w.add(w.db.Pool, event{id: "k1", quantity: "10", at: at}, event{id: "k1", quantity: "99", at: at}, event{id: "k1", quantity: "99.0", at: at})
+		w.settled(large(much))
+		w.add(w.db.Pool, event{id: "k1", quantity: "99", at: at}, event{id: "k1", quantity: "7"}, event{id: "k1", quantity: "7"}, event{id: "k1", quantity: "10", at: at})
+		w.settled(large(much))
+		w.same("set aside", w.setAside(), []string{"k1 conflict", "k1 repeat", "k1 repeat", "k1 conflict", "k1 repeat", "k1 repeat"})
+		if done := w.release(ledger.SetAsideQuery{Arrivals: []int64{2}}); done.Events != 1 || done.Conflicts != 1 {
+			t.Errorf("released %+v", done)
+		}
+		w.same("after the release", w.daily(), []string{"acme calls 2026-11-01 109 2"})
+		w.add(w.db.Pool, event{id: "k1", quantity: "99", at: at})
+		w.settled(large(much))
+		w.settled(rewound(time.Time{}))
+		w.same("after another copy", w.daily(), []string{"acme calls 2026-11-01 109 2"})
+		w.mustAgree("the end")
+	}
+}
+
+// What a killed meter had set aside is told by the one that finishes its range, once: a clock that
+// runs meters sees it by its exit code.
+func TestWhatAKilledMeterSetAsideIsTold(t *testing.T) {
+	for _, much := range []bool{false, true} {
+		w := newWorld(t, "UTC")
+		var list []event
+		for day := 1; day <= 9; day += 2 {
+			for i := range 3 {
+				list = append(list, event{id: fmt.Sprint(day, i), quantity: "1", at: fmt.Sprintf("2026-10-%02dT10:00:00Z", day)})
+			}
+		}
+		list = append(list, event{id: "bad", quantity: "-1", at: "2026-10-01T10:00:00Z"}, event{id: "bad", quantity: "-1", at: "2026-10-01T10:00:00Z"},
+			event{id: "worse", quantity: "NaN", at: "2026-10-09T10:00:00Z"})
+		w.add(w.db.Pool, list...)
+		for unfinished := false; !unfinished; {
+			ctx, cancel := context.WithCancel(t.Context())
+			m := w.meter(large(much))
+			m.Range.Progress = func(phase string, _, _ int64) {
+				if phase == "count" {
+					cancel()
+				}
+			}
+			if _, err := m.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			cancel()
+			mark, err := ledger.ReadWatermark(t.Context(), w.db.Pool, ledger.DefaultJob)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unfinished = mark.Unfinished() // others' transactions may have held it back
+		}
+		done := w.count(large(much))
+		if want := []ledger.ReasonCount{{Reason: "nan", Count: 1}, {Reason: "negative", Count: 1}}; !done.Finished || !slices.Equal(done.Reasons(), want) {
+			t.Errorf("large %t: the next meter reports %+v", much, done)
+		}
+		if done := w.settled(large(much)); done.SetAsideTotal() != 0 {
+			t.Errorf("large %t: the one after it reports %+v", much, done.Judged)
+		}
+		w.mustAgree("the end")
 	}
 }
 

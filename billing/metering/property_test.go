@@ -93,7 +93,8 @@ func (h *history) event() event {
 	if len(h.known) > 0 && h.rng.IntN(4) == 0 {
 		e := h.known[h.rng.IntN(len(h.known))]
 		if h.rng.IntN(3) == 0 {
-			e.quantity = strconv.Itoa(h.rng.IntN(50)) // a conflict, if it is another
+			e.quantity = strconv.Itoa(h.rng.IntN(50)) // a conflict, if it is another, and later ones are copies of it
+			h.known = append(h.known, e)
 		}
 		return e
 	}

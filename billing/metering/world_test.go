@@ -200,14 +200,14 @@ func (w *world) same(what string, got, want []string) {
 
 // written is an event as it stands in the ledger, with what people decided about it.
 type written struct {
-	arrival               int64
-	xid                   uint64
-	id, account, metric   string
-	quantity              string
-	occurred              *time.Time
-	received              time.Time
-	released              *time.Time // by a person
-	copyOfFirst, conflict bool
+	arrival             int64
+	xid                 uint64
+	id, account, metric string
+	quantity            string
+	occurred            *time.Time
+	received            time.Time
+	released            *time.Time // by a person
+	repeat, conflict    bool
 }
 
 // recount is a second opinion of what the ledger must say about all events of transactions
@@ -255,7 +255,7 @@ func (w *world) recount(below uint64) (out recount) {
 func reasonOf(e written) string {
 	known := (e.account == "acme" || e.account == "bolt" || e.account == "core") && (e.metric == "calls" || e.metric == "bytes")
 	switch {
-	case e.copyOfFirst:
+	case e.repeat:
 		return "repeat"
 	case e.conflict:
 		return "conflict"
@@ -291,17 +291,21 @@ func (w *world) written(below uint64) []written {
 	}
 	list = slices.DeleteFunc(list, func(e written) bool { return e.xid >= below })
 	slices.SortFunc(list, func(a, b written) int { return cmp.Or(cmp.Compare(a.xid, b.xid), cmp.Compare(a.arrival, b.arrival)) })
-	first := map[string]written{}
+	// What each id said so far, every saying once: who says the same again adds nothing to
+	// what was said, and who says something else than the first contradicts it.
+	said := map[string][]written{}
 	for i, e := range list {
-		f, there := first[e.id]
-		if !there {
-			first[e.id] = e
-			continue
+		list[i].repeat = slices.ContainsFunc(said[e.id], e.saysTheSame)
+		list[i].conflict = !list[i].repeat && len(said[e.id]) > 0
+		if !list[i].repeat {
+			said[e.id] = append(said[e.id], e)
 		}
-		alike := f.account == e.account && f.metric == e.metric && sameQuantity(f.quantity, e.quantity) && sameInstant(f.occurred, e.occurred)
-		list[i].copyOfFirst, list[i].conflict = alike, !alike
 	}
 	return list
+}
+
+func (e written) saysTheSame(f written) bool {
+	return f.account == e.account && f.metric == e.metric && sameQuantity(f.quantity, e.quantity) && sameInstant(f.occurred, e.occurred)
 }
 
 func sameQuantity(a, b string) bool {

@@ -86,6 +86,9 @@ func invoiceUsage(ctx context.Context, a *app, c *cli.Context) (*result, error) 
 }
 
 func invoiceUsageIn(ctx context.Context, tx pgx.Tx, req ledger.UsageInvoicing) (done invoicedUsage, err error) {
+	if err = ofOneJob(ctx, tx, req); err != nil {
+		return done, err
+	}
 	if done.UsageInvoices, err = billing.InvoiceUsage(ctx, tx, req); err != nil {
 		return done, err
 	}

@@ -25,7 +25,8 @@ several may run at once. Run it by the clock, and before billing invoice.
 --rewind-to counts the days of everything received since then again, which changes
 nothing if they are right. --settle keeps how long after its end a month is waited
 for, for every later command. --moved is for a ledger that came to another cluster of
-Postgres (restored from a dump, or upgraded): transaction ids began anew there.
+Postgres (restored from a dump, or upgraded): transaction ids began anew there. Where
+they did not, it is refused.
 
 Example:
    billing meter
@@ -159,8 +160,11 @@ func moveUsage(ctx context.Context, pool *pgxpool.Pool, person, why string, dry 
 		}
 		return nil
 	})
-	if errors.Is(err, errDryRun) {
+	switch {
+	case errors.Is(err, errDryRun):
 		err = nil
+	case errors.Is(err, ledger.ErrNotMoved):
+		err = usagef("%w; leave out --moved", err)
 	}
 	return moved, err
 }

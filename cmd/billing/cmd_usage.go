@@ -168,18 +168,30 @@ func decidedText(done ledger.DecidedUsage, verb string) string {
 	return text
 }
 
-// stillRefused is exit 4 if some events can't be counted yet.
+// stillRefused is exit 4 if some events can't be counted yet. What no month or sum can hold
+// can only be given up; an account or a metric can be made known.
 func stillRefused(done ledger.DecidedUsage) error {
 	var n int64
+	var hints []string
 	for _, r := range done.Refused {
 		n += r.Count
+		hint := "what is no number, too large, or of no month that can be billed never counts: billing usage drop"
+		switch r.Reason {
+		case ledger.ReasonUnknownAccount:
+			hint = "billing import accounts, and release again, or: billing usage drop"
+		case ledger.ReasonUnknownMetric:
+			hint = "price the metric (billing import prices) and release again, or: billing usage drop"
+		}
+		if !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
+		}
 	}
 	if n == 0 {
 		return nil
 	}
 	return &billing.PersonError{
 		Msg:  plural(n, "event was not released: it still can't be counted", "events were not released: they still can't be counted"),
-		Hint: "import the account or the metric (billing import accounts, billing import prices) and release again, or: billing usage drop",
+		Hint: strings.Join(hints, "; "),
 		Code: "usage_not_released",
 	}
 }

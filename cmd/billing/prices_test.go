@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // Prices come in whole or not at all; the same file again, however it is written,
@@ -76,4 +77,75 @@ func TestPricesThatChargesStandOnAreFrozen(t *testing.T) {
 	o.prices(0, strings.Replace(pricesYAML, "2026-01", "2026-11", 1))
 	o.prices(0, strings.Replace(pricesYAML, "2026-01", "2025-12", 1))
 	o.invoice(0).says(t, "nothing changed")
+}
+
+// twoLists are the prices of October and those from November on.
+func twoLists(october string) string {
+	return october + strings.Replace(strings.TrimPrefix(pricesYAML, "prices:\n"), "2026-01", "2026-11", 1)
+}
+
+// lateInNovember is December: October and November are invoiced, and November has a line of
+// late usage of October.
+func lateInNovember(t *testing.T) *office {
+	t.Helper()
+	o := usageOffice(t, 2)
+	o.prices(0, twoLists(pricesYAML))
+	o.complete()
+	o.invoice(0)
+	o.used("late", "a0001", "api_calls", "100", "2026-10-07T10:00:00Z")
+	o.advance(30 * 24 * time.Hour)
+	o.metered()
+	o.must(0, "invoice", "--period", "2026-11")
+	if n := one[int](o, `SELECT count(*) FROM billing.invoice_lines WHERE kind = 'late' AND period = '2026-11' AND list_from = '2026-01'`); n != 1 {
+		t.Fatalf("November has %d late lines by October's prices, want 1", n)
+	}
+	return o
+}
+
+// Late usage is priced by the list of its own month: whoever changes that one is told of the later
+// month too, until it is invoiced again.
+func TestStaleLateLinesOfLaterMonthsAreNamed(t *testing.T) {
+	t.Parallel()
+	o := lateInNovember(t)
+	r := o.prices(0, twoLists(strings.Replace(pricesYAML, "0.0049", "0.0050", 1)))
+	r.says(t, "2 invoices of 2026-10 were made with other prices", "1 invoice of 2026-11 was made with other prices: billing invoice --period 2026-11")
+	o.invoice(0)
+	if r := o.prices(0, twoLists(strings.Replace(pricesYAML, "0.0049", "0.0050", 1))); !strings.Contains(r.stderr, "of 2026-11 was made") || strings.Contains(r.stderr, "of 2026-10 w") {
+		t.Error(r)
+	}
+	o.must(0, "invoice", "--period", "2026-11").says(t, "1 changed")
+	if r := o.prices(0, twoLists(strings.Replace(pricesYAML, "0.0049", "0.0050", 1))); strings.Contains(r.stderr, "other prices") {
+		t.Error(r)
+	}
+}
+
+// Once its month is charged, late usage keeps the version that it was charged by: one that adds a
+// metric makes nothing stale.
+func TestLateLinesOfChargedMonthsAreNotStale(t *testing.T) {
+	t.Parallel()
+	o := lateInNovember(t)
+	o.month(0)
+	r := o.prices(0, twoLists(pricesYAML+"      logins: {unit_price: 0}\n"))
+	if r.says(t, "usd from 2026-01, version 2"); strings.Contains(r.stderr, "other prices") {
+		t.Error(r)
+	}
+	o.must(0, "invoice", "--period", "2026-11").says(t, "nothing changed")
+}
+
+// What a metric is counted in is a word for people: it may be added and changed where charges
+// stand on the list. What it costs may not, under cover of that either.
+func TestUnitsMayBeNamedInChargedPrices(t *testing.T) {
+	t.Parallel()
+	o := usageOffice(t, 2)
+	bare := strings.NewReplacer(", unit: call", "", ", unit: GB", "").Replace(pricesYAML)
+	o.prices(0, bare)
+	o.complete()
+	o.invoice(0)
+	o.month(0)
+	o.prices(65, strings.Replace(pricesYAML, "0.0049", "0.0050", 1)).says(t, "would change what 2 charged invoices")
+	o.prices(65, strings.Replace(pricesYAML, "included: 1000, ", "", 1)).says(t, "would change what 2 charged invoices")
+	o.prices(0, pricesYAML).says(t, "usd from 2026-01, version 3")
+	o.prices(0, strings.Replace(pricesYAML, "unit: call", "unit: request", 1)).says(t, "usd from 2026-01, version 4")
+	o.invoice(0).says(t, "nothing changed")
+	o.must(0, "explain", "--account", "a0001", "--period", october).says(t, "it agrees")
 }

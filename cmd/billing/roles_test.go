@@ -356,3 +356,35 @@ func TestReadersReadAndChangeNothing(t *testing.T) {
 	o.refuses("42501", `UPDATE billing.charges SET reason = ''`, `INSERT INTO billing.charges SELECT * FROM billing.charges`,
 		`UPDATE billing.accounts SET payment_method = 'pm_mine'`, `SELECT nextval('billing.charge_events_id_seq')`)
 }
+
+// A function that acts with the owner's rights is for those whom docs/deploy names, and for
+// what it was made for: nobody deletes lines by a trigger on a table of their own.
+func TestNobodyBorrowsTheOwnersRights(t *testing.T) {
+	t.Parallel()
+	s := installed(t)
+	if open := one[[]string](s.owner, `SELECT coalesce(array_agg(p.oid::regprocedure::text), '{}') FROM pg_proc p
+		WHERE p.pronamespace = 'billing'::regnamespace AND p.prosecdef AND has_function_privilege('public', p.oid, 'EXECUTE')`); len(open) > 0 {
+		t.Errorf("anybody may execute %q with the owner's rights", open)
+	}
+	s.owner.exec(`INSERT INTO billing.accounts (account_id, currency) VALUES ('a0001', 'usd');
+		INSERT INTO billing.price_lists (valid_from, currency, version, content, sha256, source, imported_by) VALUES ('2026-01', 'usd', 1, '{}', sha256('{}'), 'x', 'x');
+		INSERT INTO billing.invoices (job, period, account_id, amount, currency, source, content_hash) VALUES ('monthly-billing', '2026-10', 'a0001', 1, 'usd', 'usage', '');
+		INSERT INTO billing.invoice_lines (job, period, account_id, line, kind, quantity, unit_price, exact, amount, currency, list_from, list_version)
+		VALUES ('monthly-billing', '2026-10', 'a0001', 1, 'base_fee', 1, 1, 1, 1, 'usd', '2026-01', 1)`)
+	const borrow = `CREATE TEMPORARY TABLE mine (job text, period text, account_id text);
+		INSERT INTO mine VALUES ('monthly-billing', '2026-10', 'a0001');
+		CREATE TRIGGER mine AFTER UPDATE ON mine REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION billing.drop_stale_lines();
+		UPDATE mine SET period = period`
+	for _, o := range []*office{s.read, s.run, s.finance, s.owner} {
+		o.refuses("42501", borrow)
+	}
+	if n := one[int](s.owner, `SELECT count(*) FROM billing.invoice_lines`); n != 1 {
+		t.Errorf("%d lines are left of one", n)
+	}
+	if err := s.run.sql(`UPDATE billing.invoices SET amount = 2`); err != nil {
+		t.Errorf("the run changes an invoice: %v", err)
+	}
+	if n := one[int](s.owner, `SELECT count(*) FROM billing.invoice_lines`); n != 0 {
+		t.Errorf("%d lines are left of an invoice that changed", n)
+	}
+}

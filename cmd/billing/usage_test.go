@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/chargeonce/billing/billing"
+	"github.com/chargeonce/billing/ledger"
 )
 
 // meteredOffice knows the accounts a0001 to a0003 and the metrics calls and bytes.
@@ -238,12 +242,90 @@ func TestRolesOfUsageMayWhatTheyMust(t *testing.T) {
 	s.finance.must(0, "usage", "drop", "--all", "--why", "x")
 	s.read.must(0, "usage", "list")
 	s.read.must(77, "meter")
+	home := one[string](s.owner, `SELECT system_identifier FROM billing.job_watermarks`)
+	s.owner.exec(`UPDATE billing.job_watermarks SET system_identifier = '42'`)
 	s.run.must(77, "meter", "--moved", "--why", "x")
+	s.owner.exec(`UPDATE billing.job_watermarks SET system_identifier = $1`, home)
 	s.run.refuses("42501", `UPDATE billing.usage_events SET quantity = 2`, `DELETE FROM billing.usage_events`, `TRUNCATE billing.usage_events`)
 	s.owner.refuses("23000", `UPDATE billing.usage_events SET quantity = 2`, `UPDATE billing.usage_events SET xid = '3'`,
 		`SET billing.usage_moves = 'yes'; UPDATE billing.usage_events SET quantity = 2`, `DELETE FROM billing.usage_events`, `TRUNCATE billing.usage_events`,
 		`DELETE FROM billing.usage_set_aside`, `DELETE FROM billing.usage_history`, `UPDATE billing.usage_set_aside SET reason = 'nan'`, `DELETE FROM billing.job_watermarks`)
 	if codes := s.owner.dailyUsage(); !slices.Equal(codes, []string{"a0001 calls 2026-10-05 2 2"}) {
 		t.Errorf("in the end: %q", codes)
+	}
+}
+
+// Taking ids of another cluster over touches every event: a ledger that is where it was is left
+// alone. Ids that went back are enough of a sign, those of events that no meter saw too.
+func TestALedgerThatDidNotMoveIsNotMoved(t *testing.T) {
+	t.Parallel()
+	o := meteredOffice(t)
+	const event = `INSERT INTO billing.usage_events (event_id, account_id, metric, quantity, occurred_at) VALUES ('e1', 'a0001', 'calls', 1, '2026-10-05T10:00:00Z')`
+	o.exec(event)
+	refused := func(args ...string) {
+		t.Helper()
+		before := one[string](o, `SELECT string_agg(xid::text, ' ') FROM billing.usage_events`)
+		o.must(64, append([]string{"meter", "--moved", "--why", "x"}, args...)...).says(t, "did not move")
+		if one[string](o, `SELECT string_agg(xid::text, ' ') FROM billing.usage_events`) != before || one[int](o, `SELECT count(*) FROM billing.usage_history`) != 0 {
+			t.Error("a refused move changed something")
+		}
+	}
+	refused()
+	o.meters(0)
+	refused()
+	refused("--dry-run")
+	o.exec(`BEGIN; SET LOCAL session_replication_role TO replica;
+		INSERT INTO billing.usage_events (event_id, account_id, metric, quantity, occurred_at, received_at, xid) VALUES ('e2', 'a0001', 'calls', 2, '2026-10-05T10:00:00Z', billing.now(), '5000000000'); COMMIT`)
+	o.must(0, "meter", "--moved", "--why", "x")
+	o.meters(0)
+	mustEqual(t, "daily usage", o.dailyUsage(), []string{"a0001 calls 2026-10-05 3 2"})
+	o.exec(`UPDATE billing.job_watermarks SET xid = '5000000000'`)
+	o.must(78, "meter")
+	o.must(0, "meter", "--moved", "--why", "x")
+	o.meters(0)
+	mustEqual(t, "daily usage", o.dailyUsage(), []string{"a0001 calls 2026-10-05 3 2"})
+}
+
+// Every job has all usage and every base fee: a month is invoiced by one of them.
+func TestAMonthIsInvoicedByOneJob(t *testing.T) {
+	t.Parallel()
+	o := usageOffice(t, 2)
+	o.complete()
+	o.invoice(0)
+	second := func(code int, period string) outcome {
+		t.Helper()
+		return o.must(code, "invoice", "--job", "second", "--period", period)
+	}
+	now := one[time.Time](o, `SELECT billing.now()`)
+	eventually(t, "the second job's usage is counted", func() bool {
+		o.must(0, "meter", "--job", "second")
+		return one[bool](o, `SELECT coalesce(bool_and(through >= $1 AND target_xid IS NULL), false) FROM billing.job_watermarks WHERE job = 'second'`, now)
+	})
+	before := o.invoiced()
+	second(78, october).says(t, "monthly-billing", "billed twice", "billing invoice --job monthly-billing --period 2026-10")
+	if o.invoiced() != before {
+		t.Error("a refused invoice changed something")
+	}
+	o.invoice(0).says(t, "nothing changed")
+}
+
+// What can be done about an event that is not released depends on why it is not.
+func TestTheHintOfAReleaseFitsWhatIsRefused(t *testing.T) {
+	for reason, wants := range map[string]string{
+		"nan": "billing usage drop", "huge": "billing usage drop", "ancient": "billing usage drop", "future": "billing usage drop",
+		"unknown_account": "billing import accounts", "unknown_metric": "billing import prices",
+	} {
+		var person *billing.PersonError
+		if err := stillRefused(ledger.DecidedUsage{Refused: []ledger.ReasonCount{{Reason: reason, Count: 1}}}); !errors.As(err, &person) {
+			t.Fatalf("%s: %v", reason, err)
+		}
+		for _, command := range []string{"billing import accounts", "billing import prices"} {
+			if strings.Contains(person.Hint, command) != (command == wants) {
+				t.Errorf("%s: the hint is %q", reason, person.Hint)
+			}
+		}
+		if !strings.Contains(person.Hint, wants) {
+			t.Errorf("%s: the hint is %q", reason, person.Hint)
+		}
 	}
 }
