@@ -27,10 +27,7 @@ Exit codes: 0 they agree   4 they do not: what differs is listed   64 usage, or 
 func (a *app) explainCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "explain", Usage: "show and check how an invoice was computed", Description: explainHelp,
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "account", Usage: "the account's id, exactly as it was imported"},
-			periodFlag(),
-		},
+		Flags: debtFlags(),
 	}, explainInvoice)
 }
 
@@ -70,13 +67,9 @@ type usedPriceJSON struct {
 }
 
 func explainInvoice(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, period, err := jobAndPeriodOf(c)
+	job, period, account, err := debtOf(c)
 	if err != nil {
 		return nil, err
-	}
-	account := c.String("account")
-	if account == "" {
-		return nil, usagef("--account is missing: type the account's id, such as --account 4182")
 	}
 	pool, err := openLedger(ctx, c)
 	if err != nil {

@@ -83,16 +83,16 @@ func problemText(p ledger.UsageProblem) (why, todo string) {
 	switch p.Code {
 	case ledger.ProblemImported:
 		return "an invoice of " + show(p.Detail) + " is in the way",
-			"if its usage is not in that one, add it there and give the account a base_fee of 0; to take the usage instead, add --replace"
+			"to take the usage instead, add --replace; to keep that one, leave the account out"
 	case ledger.ProblemImportedCharged:
 		return "an invoice of " + show(p.Detail) + " is in the way, and it is charged",
-			"while nothing was paid: billing void, then billing invoice --replace; else bill the difference with the next period, and drop the usage"
+			"while nothing was paid: billing void, then billing invoice --replace; else leave the account out, and bill its usage with the next period"
 	case string(pricing.CodeNoPrice):
 		return p.Detail, "add it to the list, with unit_price: \"0\" if it is free: billing import prices --file F"
 	case string(pricing.CodeTooLarge):
-		return p.Detail, "correct the quantities or the prices; what is right is billed in portions, as imported invoices"
+		return p.Detail, "correct the prices; if they are right, leave the account out, and bill it in portions, by imported invoices of later periods"
 	case string(pricing.CodeOtherCurrency):
-		return p.Detail, "bill the late usage by an imported invoice, or set the account's currency back for this month"
+		return p.Detail, "set the account's currency back for this month; or leave the account out, and bill it by an imported invoice of the next period"
 	case "no_account", "no_currency":
 		return p.Detail, "billing import accounts --file F"
 	default: // no_price_list
@@ -127,7 +127,8 @@ func (d invoicedUsage) text(req ledger.UsageInvoicing) string {
 	case d.ProblemCount > 0 && d.close != nil:
 		fmt.Fprintf(&b, "%s stays closed, with the older invoices of these accounts: %s\n", req.Period, closeText(*d.close))
 	case d.ProblemCount > 0:
-		fmt.Fprintf(&b, "%s is not closed: accounts are missing\n", req.Period)
+		fmt.Fprintf(&b, "%s is not closed: accounts are missing; mend them, and type billing invoice --period %s again; or leave them out: billing close --period %s\n",
+			req.Period, req.Period, req.Period)
 	case d.close != nil:
 		fmt.Fprintf(&b, "%s is closed: %s\n", req.Period, closeText(*d.close))
 		if d.Run != ledger.RunDone {

@@ -28,21 +28,14 @@ Exit codes: 0 shown   64 usage, or there is no such charge
 func (a *app) showCommand(code *int) *cli.Command {
 	return a.command(code, &cli.Command{
 		Name: "show", Usage: "show one charge's whole history", Description: showHelp,
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "account", Usage: "the account's id, exactly as it was imported"},
-			periodFlag(),
-		},
+		Flags: debtFlags(),
 	}, showCharge)
 }
 
 func showCharge(ctx context.Context, a *app, c *cli.Context) (*result, error) {
-	job, period, err := jobAndPeriodOf(c)
+	job, period, account, err := debtOf(c)
 	if err != nil {
 		return nil, err
-	}
-	account := c.String("account")
-	if account == "" {
-		return nil, usagef("--account is missing: type the account's id, such as --account 4182")
 	}
 	pool, err := openLedger(ctx, c)
 	if err != nil {

@@ -95,6 +95,21 @@ func jobAndPeriodOf(c *cli.Context) (ledger.Job, ledger.Period, error) {
 	return job, period, err
 }
 
+// debtFlags name one debt, which debtOf reads.
+func debtFlags() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "account", Usage: "the account's id, exactly as it was imported"}, periodFlag()}
+}
+
+func debtOf(c *cli.Context) (job ledger.Job, period ledger.Period, account string, err error) {
+	if job, period, err = jobAndPeriodOf(c); err != nil {
+		return "", "", "", err
+	}
+	if account = c.String("account"); account == "" {
+		return "", "", "", usagef("--account is missing: type the account's id, such as --account 4182")
+	}
+	return job, period, account, nil
+}
+
 func zoneFlag() cli.Flag {
 	return &cli.StringFlag{Name: "timezone", Usage: "where months begin and end", Value: "UTC", EnvVars: []string{"BILLING_TIMEZONE"}}
 }

@@ -36,6 +36,27 @@ func TestNoRunWhileUsageIsNotInvoiced(t *testing.T) {
 	o.must(0, status...).says(t, "billing reopen --period 2026-10")
 }
 
+// What is said to do about an account that can't be invoiced leads to the end of the month:
+// it is left out by a person, the others are charged, and what it used stays in the days.
+func TestAnAccountThatCantBeInvoicedMayBeLeftOut(t *testing.T) {
+	t.Parallel()
+	o := usageOffice(t, 3)
+	o.must(0, "import", "invoices", "--period", october, "--open", "--file", o.file("deal.csv", invoicesCSV(customers(1))))
+	o.complete()
+	o.invoice(4).says(t, `account "a0001": an invoice of "deal.csv" is in the way: to take the usage instead, add --replace; to keep that one, leave the account out`,
+		"2026-10 is not closed", "or leave them out: billing close --period 2026-10\n")
+	o.month(3).says(t, "not closed")
+	o.must(0, "close", "--period", october)
+	o.month(0)
+	if got := o.states(october)["succeeded"]; got != 3 {
+		t.Errorf("%d of 3 are charged", got)
+	}
+	if got := one[string](o, `SELECT source FROM billing.invoices WHERE account_id = 'a0001'`); got != "deal.csv" {
+		t.Errorf("the invoice that was kept is of %s", got)
+	}
+	o.mustBeWhole()
+}
+
 // When nothing is owed any more the last invoice goes, and the period's close says so.
 func TestTheLastInvoiceOfAPeriodMayVanish(t *testing.T) {
 	t.Parallel()
